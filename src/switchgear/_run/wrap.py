@@ -166,8 +166,8 @@ def run_wrapped(
             return _report(
                 command, journal, ExitReason.AGENT_ERROR, None, clock() - started_s, problem=text
             )
-        with _signals_forwarded(process):
-            stopped = _wait_for_end(process, journal, settings, clock, started_s)
+        with _ending_signals() as received:
+            stopped = _wait_for_end(process, journal, settings, clock, started_s, received=received)
         journal.follow()
         code, reason = process.returncode, stopped
         if reason is None and code in {-signal.SIGINT, 130}:
@@ -185,13 +185,14 @@ def _environment(settings: WrapSettings, journal: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _signals_forwarded(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """The terminal sends Ctrl-C to the command too; other ways to end this process are passed on."""
+def _ending_signals() -> Iterator[list[int]]:
+    """The signals received that end this process. Ctrl-C is not one: the terminal sends it to the command, too."""
+    received: list[int] = []
     before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None)}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        before[number] = signal.signal(number, lambda received, _: process.send_signal(received))
+        before[number] = signal.signal(number, lambda number, _: received.append(number))
     try:
-        yield
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -203,12 +204,17 @@ def _wait_for_end(
     settings: WrapSettings,
     clock: Callable[[], float],
     started_s: float,
+    *,
+    received: Sequence[int],
 ) -> ExitReason | None:
     """Wait for the end of the command. Returns why it was stopped; `None`: it ended by itself."""
     while True:
+        if received:
+            _stop(process)
+            return ExitReason.INTERRUPTED
         with suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_S)
-            return None
+            return ExitReason.INTERRUPTED if received else None
         journal.follow()
         if journal.refused_in_a_row >= settings.max_refusals:
             _stop(process)
