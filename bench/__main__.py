@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from pathlib import Path
@@ -88,6 +89,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = parse()
+    logging.getLogger("switchgear").addHandler(logging.NullHandler())  # thousands of trips
     begun_s = time.perf_counter()
     console = report.make_console()
     chosen = options.only or [key for key in MEASURES if key not in ONLY_BY_NAME]
