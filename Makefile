@@ -25,9 +25,12 @@ test:  ## set up and run the tests, all but the long ones and the integrations (
 
 stress:  ## the long tests: stress, chaos, and property tests at full depth
 	@scripts/venv $(VENV) -e '.[dev]'
-	@SWITCHGEAR_DEEP=1 HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-stress} \
-	  $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 \
-	  -m '(stress or deep or hypothesis) and not e2e_agents'
+	@# They measure real time and kill processes: failed tests run once more, one at a time.
+	@export SWITCHGEAR_DEEP=1 HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-stress}; \
+	  $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 --durations 10 \
+	  -m '(stress or deep or hypothesis) and not e2e_agents' || { \
+	  code=$$?; [ $$code -eq 1 ] || exit $$code; echo "Running the failed tests once more, one at a time:"; \
+	  $(BIN)/python -m pytest --timeout 3600 -m 'not e2e_agents' --last-failed --last-failed-no-failures none; }
 
 e2e:  ## real agent CLIs against a scripted model API on loopback (needs node and npm)
 	@scripts/venv $(VENV) -e '.[dev]'
