@@ -50,17 +50,14 @@ FILES = (
     "_detectors/context_burn.py",
     "_detectors/cost.py",
     "_detectors/failures.py",
-    "_detectors/latency_p95.py",
-    "_detectors/lock_wait.py",
     "_detectors/loop_output.py",
     "_detectors/progress.py",
-    "_detectors/retry_after.py",
     "_detectors/same_error.py",
     "_detectors/same_tool.py",
     "_detectors/shares.py",
-    "_detectors/silence.py",
     "_detectors/step_facts.py",
     "_detectors/violation.py",
+    "_detectors/waits.py",
     "_breaker/tickets.py",
     "_stores/fallback.py",
     "_hooks/shell_input.py",
@@ -87,31 +84,22 @@ FIRST = {
         "tests/unit/detectors/test_loop_detectors.py",
     ),
     **dict.fromkeys(
-        (
-            *("_detectors/context_burn.py", "_detectors/same_tool.py"),
-            *("_detectors/silence.py", "_detectors/same_tool.py"),
-        ),
+        ("_detectors/context_burn.py", "_detectors/same_tool.py", "_detectors/waits.py"),
         "tests/unit/detectors/test_stuck_detectors.py",
     ),
     **dict.fromkeys(
-        (
-            *("_detectors/lock_wait.py", "_detectors/retry_after.py"),
-            *("_detectors/cost.py", "_detectors/violation.py"),
-        ),
+        ("_detectors/cost.py", "_detectors/violation.py"),
         "tests/unit/fleet/test_fleet_detectors.py",
     ),
     **dict.fromkeys(
-        (
-            *("_detectors/latency_p95.py", "_detectors/failures.py"),
-            *("_detectors/shares.py"),
-        ),
+        ("_detectors/failures.py", "_detectors/shares.py"),
         "tests/unit/detectors/test_detectors.py",
     ),
 }
 WALKED = (
     *("_core/machine.py", "_core/policy.py", "_core/window.py", "_core/values.py", "_core/wire.py"),
     *("_core/detector.py", "_text/fingerprint.py", "_breaker/tickets.py", "_detectors/failures.py"),
-    *("_detectors/latency_p95.py", "_detectors/shares.py"),
+    "_detectors/shares.py",
 )
 """What nearly every walk treads on."""
 TESTS = (

@@ -68,7 +68,6 @@ class Detector(Value):
 
     def measure(self, memory: Memory, now_s: float) -> Measure | None:
         """The evidence in numbers; `None`: there is no number to compare."""
-        del memory, now_s
         return None
 
     def judges_after(self, memory: Memory, signal: Signal, now_s: float) -> int:
@@ -76,22 +75,18 @@ class Detector(Value):
 
         0: it evaluates already, abstains, or has no evidence.
         """
-        del memory, signal, now_s
         return 0
 
     def objection(self, signal: Signal) -> str | None:
         """Why a probe with these facts counts as failed although it reports success; `None`: it does not."""
-        del signal
         return None
 
     def recovered(self, memory: Memory) -> Memory:
         """The memory after a recovery: empty by default."""
-        del memory
         return self.start()
 
     def probed(self, memory: Memory, signal: Signal, now_s: float) -> Memory:
         """The memory after a failed probe: unchanged by default."""
-        del signal, now_s
         return memory
 
     def dump(self, memory: Memory) -> Any:

@@ -166,7 +166,6 @@ class WindowEnd(Recovery):
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> float:
         """The rest of the window."""
-        del key, failed_probes, signal
         return (math.floor(now_s / self.window_s) + 1) * self.window_s - now_s
 
 
@@ -182,7 +181,6 @@ class Latched(Recovery):
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> None:
         """Infinity."""
-        del key, failed_probes, signal, now_s
 
 
 def spread(key: str, now_s: float) -> float:
@@ -238,12 +236,10 @@ class AnyDetector(Combine):
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
         """That of the hottest detector."""
-        del detectors
         return max(heats)
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
         """That of the hottest detector."""
-        del detectors
         hottest = readings[0]
         for reading in readings[1:]:
             if reading.heat > hottest.heat:

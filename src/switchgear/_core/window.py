@@ -231,6 +231,19 @@ class TimeWindow(NamedTuple):
         """The slices that are not empty, oldest first; the youngest is always included."""
         return [[*past] for past in self.closed] + [[self.slice, self.slice_total, self.slice_hits]]
 
+    def dump_with(self, window_s: float) -> dict[str, Any]:
+        """The slices, and the window that defines their length."""
+        return {"window_s": window_s, "slices": self.dump()}
+
+    @classmethod
+    def load_with(cls, what: str, data: Any, window_s: float) -> Self:
+        """The inverse of `dump_with`; the slices of another window are dropped."""
+        if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
+            raise ValueError(f"{what} is {data!r}: it must have window_s and slices")
+        stored_s = values.check_seconds("window_s", data["window_s"])
+        loaded = cls.load(data["slices"])
+        return loaded if stored_s == window_s else cls()
+
     @classmethod
     def load(cls, data: Any) -> Self:
         """The inverse of `dump`; raises ValueError for other data."""

@@ -3,9 +3,7 @@
 from switchgear._core.detector import Detector, Measure
 from switchgear._detectors.context_burn import ContextBurn
 from switchgear._detectors.cost import Spend, SpendVelocity, TotalCost
-from switchgear._detectors.failures import ConsecutiveFailures, FailuresInWindow
-from switchgear._detectors.latency_p95 import LatencyP95
-from switchgear._detectors.lock_wait import LockWait
+from switchgear._detectors.failures import ConsecutiveFailures, FailuresInWindow, RetryAfter
 from switchgear._detectors.loop_output import NoProgress, OutputDecline
 from switchgear._detectors.progress import (
     IdleTalk,
@@ -13,13 +11,18 @@ from switchgear._detectors.progress import (
     RepeatedErrors,
     RepeatedThoughts,
 )
-from switchgear._detectors.retry_after import RetryAfter
 from switchgear._detectors.same_error import SameError
 from switchgear._detectors.same_tool import SameTool, ToolFlood
-from switchgear._detectors.shares import FailureRate, FailureShare, SlowCalls, SlowCallShare
-from switchgear._detectors.silence import Silence
+from switchgear._detectors.shares import (
+    FailureRate,
+    FailureShare,
+    LatencyP95,
+    SlowCalls,
+    SlowCallShare,
+)
 from switchgear._detectors.stagnation import Stagnation
 from switchgear._detectors.violation import Violation
+from switchgear._detectors.waits import LockWait, Silence
 
 ALL: tuple[type[Detector], ...] = (
     RepeatedActions,

@@ -41,7 +41,6 @@ class ContextBurn(Detector):
         )
 
     def start(self) -> Burn:
-        """Nothing measured yet."""
         return Burn()
 
     def fold(self, memory: Burn, signal: Signal, now_s: float) -> Burn:
@@ -58,27 +57,20 @@ class ContextBurn(Detector):
 
     def heat(self, memory: Burn, now_s: float) -> float:
         """The rate divided by the limit; just below 1 at exactly the limit."""
-        del now_s
         share = memory.per_minute / self.per_minute
         return share if memory.per_minute > self.per_minute else LAST_CHANCE * share
 
     def reason(self, memory: Burn, now_s: float) -> str:
-        """The rate and the limit in words."""
-        del now_s
         rate = f"{memory.per_minute:.1%} of the context window a minute"
         return f"{rate} (more than {self.per_minute * 100:g}% trips)"
 
     def measure(self, memory: Burn, now_s: float) -> Measure:
-        """The share of the context window per minute."""
-        del now_s
         return Measure(memory.per_minute, self.per_minute, "share per minute")
 
     def dump(self, memory: Burn) -> list[Any]:
-        """The fields."""
         return list(memory)
 
     def load(self, data: Any) -> Burn:
-        """The inverse of `dump`; raises ValueError for other data."""
         since_s, used, rate = values.check_list("the use of the context", data, 3)
         if since_s is None:
             if (used, rate) != (0.0, 0.0):

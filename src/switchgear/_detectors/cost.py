@@ -52,7 +52,6 @@ class Spend(Detector):
         return max(1, math.ceil(round(self.threshold * self.hard_cap_micros, 6)))
 
     def start(self) -> TimeWindow:
-        """Nothing spent."""
         return TimeWindow()
 
     def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
@@ -63,30 +62,21 @@ class Spend(Detector):
         return memory.at(now_s, self.window_s).push(hit=False, count=cost * signal.count)
 
     def heat(self, memory: TimeWindow, now_s: float) -> float:
-        """The spend relative to the limit."""
         return memory.at(now_s, self.window_s).total / self.limit_micros
 
     def reason(self, memory: TimeWindow, now_s: float) -> str:
-        """The cost, in dollars."""
         spent = memory.at(now_s, self.window_s).total
         cap = dollars(self.hard_cap_micros)
         return f"{dollars(spent)} spent in {span(self.window_s)} (threshold {self.threshold:g} of {cap})"
 
     def measure(self, memory: TimeWindow, now_s: float) -> Measure:
-        """What was spent."""
         return Measure(memory.at(now_s, self.window_s).total, self.limit_micros, "micros")
 
     def dump(self, memory: TimeWindow) -> dict[str, Any]:
-        """The slices, and the window that defines their length."""
-        return {"window_s": self.window_s, "slices": memory.dump()}
+        return memory.dump_with(self.window_s)
 
     def load(self, data: Any) -> TimeWindow:
-        """The inverse of `dump`; the slices of another window are dropped."""
-        if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
-            raise ValueError(f"what was spent is {data!r}: it must have window_s and slices")
-        window_s = values.check_seconds("window_s", data["window_s"])
-        memory = TimeWindow.load(data["slices"])
-        return memory if window_s == self.window_s else TimeWindow()
+        return TimeWindow.load_with("what was spent", data, self.window_s)
 
 
 class TotalCost(Detector):
@@ -129,22 +119,16 @@ class TotalCost(Detector):
         return math.floor(round(self.threshold * self.budget_micros, 6))
 
     def start(self) -> int:
-        """Nothing spent."""
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
-        """Add the cost."""
-        del now_s
         return memory + max(0, signal.cost_micros or 0) * signal.count
 
     def heat(self, memory: int, now_s: float) -> float:
         """The total divided by the lowest total that trips."""
-        del now_s
         return memory / (self.limit_micros + 1)
 
     def reason(self, memory: int, now_s: float) -> str:
-        """The cost, in dollars."""
-        del now_s
         budget = dollars(self.budget_micros)
         return f"{dollars(memory)} spent of {budget} (threshold {self.threshold:g} of it, and more)"
 
@@ -154,18 +138,13 @@ class TotalCost(Detector):
 
     def measure(self, memory: int, now_s: float) -> Measure:
         """The total, and the lowest total that trips."""
-        del now_s
         return Measure(memory, self.limit_micros + 1, "micros")
 
     def dump(self, memory: int) -> int:
-        """The micro-dollars."""
         return memory
 
     def load(self, data: Any) -> int:
-        """The inverse of `dump`; raises ValueError for other data."""
-        if not isinstance(data, int) or isinstance(data, bool) or data < 0:
-            raise ValueError(f"what was spent is {data!r}: it must be a whole number of at least 0")
-        return data
+        return values.check_int("what was spent", data, least=0)
 
 
 class SpendHistory(NamedTuple):
@@ -216,11 +195,9 @@ class SpendVelocity(Detector):
         )
 
     def start(self) -> SpendHistory:
-        """Nothing spent."""
         return SpendHistory()
 
     def fold(self, memory: SpendHistory, signal: Signal, now_s: float) -> SpendHistory:
-        """Add the cost to the window and to the total."""
         cost = signal.cost_micros
         if cost is None or cost <= 0 or not signal.count:
             return memory
@@ -239,7 +216,6 @@ class SpendVelocity(Detector):
         return min(enough, recent / (self.factor * usual))
 
     def reason(self, memory: SpendHistory, now_s: float) -> str:
-        """Both rates, in dollars per minute."""
         recent, usual = self._rates(memory, now_s)
         now = f"{_per_minute(recent)} in the last {span(self.window_s)}"
         held = f"(threshold {self.factor:g} times the usual"
@@ -268,13 +244,11 @@ class SpendVelocity(Detector):
         return rate, (memory.total_micros - recent) / before_s
 
     def dump(self, memory: SpendHistory) -> dict[str, Any]:
-        """The start, the total, the slices, and the window that defines their length."""
         return {
             "began_s": memory.began_s,
             "last_s": memory.last_s,
             "total_micros": memory.total_micros,
-            "window_s": self.window_s,
-            "slices": memory.recent.dump(),
+            **memory.recent.dump_with(self.window_s),
         }
 
     def load(self, data: Any) -> SpendHistory:
@@ -282,18 +256,15 @@ class SpendVelocity(Detector):
         keys = {"began_s", "last_s", "total_micros", "window_s", "slices"}
         if not isinstance(data, dict) or data.keys() != keys:
             raise ValueError(f"what was spent is {data!r}: it must have {', '.join(sorted(keys))}")
-        total, began_s = data["total_micros"], data["began_s"]
-        if not isinstance(total, int) or isinstance(total, bool) or total < 0:
-            raise ValueError(f"total_micros is {total!r}: it must be a whole number of at least 0")
-        last_s = data["last_s"]
+        total = values.check_int("total_micros", data["total_micros"], least=0)
+        began_s, last_s = data["began_s"], data["last_s"]
         if (began_s is None) != (last_s is None):
             raise ValueError(f"began_s is {began_s!r} and last_s {last_s!r}: both or none")
         began_s = None if began_s is None else values.check_number("began_s", began_s)
         last_s = None if last_s is None else values.check_number("last_s", last_s)
-        window_s = values.check_seconds("window_s", data["window_s"])
-        recent = TimeWindow.load(data["slices"])
-        kept = recent if window_s == self.window_s else TimeWindow()
-        return SpendHistory(began_s, total, kept, last_s)
+        window = {name: data[name] for name in ("window_s", "slices")}
+        recent = TimeWindow.load_with("what was spent", window, self.window_s)
+        return SpendHistory(began_s, total, recent, last_s)
 
 
 def _per_minute(micros_a_second: float) -> str:

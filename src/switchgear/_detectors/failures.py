@@ -1,4 +1,4 @@
-"""Failures in a row (default: 5), or within a time window (default: 3 in 60 s)."""
+"""Failures in a row (default: 5), within a time window (default: 3 in 60 s), or with a Retry-After."""
 
 from typing import Any, ClassVar
 
@@ -24,37 +24,26 @@ class ConsecutiveFailures(Detector):
         self._set(threshold=values.check_int("ConsecutiveFailures.threshold", threshold))
 
     def start(self) -> int:
-        """No failures yet."""
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
-        """Count a failure; a success resets the count."""
-        del now_s
         if signal.ok is None or not signal.count:
             return memory
         return 0 if signal.ok else memory + signal.count
 
     def heat(self, memory: int, now_s: float) -> float:
-        """The count divided by the threshold."""
-        del now_s
         return memory / self.threshold
 
     def reason(self, memory: int, now_s: float) -> str:
-        """The count and the threshold in words."""
-        del now_s
         return f"{plural(memory, 'failure')} in a row (threshold {self.threshold})"
 
     def measure(self, memory: int, now_s: float) -> Measure:
-        """The row."""
-        del now_s
         return Measure(memory, self.threshold, "failures")
 
     def dump(self, memory: int) -> int:
-        """The count."""
         return memory
 
     def load(self, data: Any) -> int:
-        """The inverse of `dump`."""
         return values.check_int("failures in a row", data, least=0)
 
 
@@ -88,7 +77,6 @@ class FailuresInWindow(Detector):
             raise ValueError(f"FailuresInWindow.apart_s is {apart_s!r}: {rule}")
 
     def start(self) -> TimeQueue:
-        """No failures yet."""
         return TimeQueue()
 
     def fold(self, memory: TimeQueue, signal: Signal, now_s: float) -> TimeQueue:
@@ -104,11 +92,9 @@ class FailuresInWindow(Detector):
         return memory if too_soon else self._drop_excess(memory.push(now_s, 1))
 
     def heat(self, memory: TimeQueue, now_s: float) -> float:
-        """The failures in the window divided by the threshold."""
         return self._inside(memory, now_s) / self.threshold
 
     def reason(self, memory: TimeQueue, now_s: float) -> str:
-        """The failures in the window in words."""
         inside = plural(self._inside(memory, now_s), "failure")
         apart = f", {span(self.apart_s)} apart" if self.apart_s else ""
         return f"{inside} in {span(self.window_s)}{apart} (threshold {self.threshold})"
@@ -121,7 +107,6 @@ class FailuresInWindow(Detector):
         return memory.drop(extra) if extra > 0 else memory
 
     def measure(self, memory: TimeQueue, now_s: float) -> Measure:
-        """The failures in the window."""
         return Measure(self._inside(memory, now_s), self.threshold, "failures")
 
     def dump(self, memory: TimeQueue) -> list[float]:
@@ -131,3 +116,49 @@ class FailuresInWindow(Detector):
     def load(self, data: Any) -> TimeQueue:
         """The inverse of `dump`; times that a smaller threshold does not need are dropped."""
         return self._drop_excess(TimeQueue.load(data))
+
+
+class RetryAfter(Detector):
+    """Trips after `threshold` failures in a row (default 1) with a `Retry-After`.
+
+    A failure without a wait neither counts nor resets the count; a success resets it. The
+    circuit then stays open for the requested time (see `Cooldown`).
+
+    >>> RetryAfter().reason(1, now_s=0.0)
+    '1 response with Retry-After in a row (threshold 1)'
+    """
+
+    __slots__ = ("threshold",)
+    kind: ClassVar[str] = "retry_after"
+    needs_successes: ClassVar[bool] = False
+    threshold: int
+
+    def __init__(self, threshold: int = 1) -> None:
+        self._set(threshold=values.check_int("RetryAfter.threshold", threshold))
+
+    def start(self) -> int:
+        return 0
+
+    def fold(self, memory: int, signal: Signal, now_s: float) -> int:
+        if signal.ok is None or not signal.count:
+            return memory
+        if signal.ok:
+            return 0
+        has_wait = signal.retry_after_s is not None and signal.retry_after_s > 0
+        return memory + signal.count if has_wait else memory
+
+    def heat(self, memory: int, now_s: float) -> float:
+        return memory / self.threshold
+
+    def reason(self, memory: int, now_s: float) -> str:
+        responses = plural(memory, "response")
+        return f"{responses} with Retry-After in a row (threshold {self.threshold})"
+
+    def measure(self, memory: int, now_s: float) -> Measure:
+        return Measure(memory, self.threshold, "requests")
+
+    def dump(self, memory: int) -> int:
+        return memory
+
+    def load(self, data: Any) -> int:
+        return values.check_int("requests to wait", data, least=0)

@@ -119,12 +119,10 @@ class NoProgress(Detector):
         )
 
     def start(self) -> Standstill:
-        """Nothing measured yet."""
         return Standstill()
 
     def fold(self, memory: Standstill, signal: Signal, now_s: float) -> Standstill:
         """Progress resets the count, an iteration without progress adds one."""
-        del now_s
         measured = (signal.files_changed, signal.tests_passing, signal.output_chars)
         if all(number is None for number in measured):
             return memory
@@ -155,14 +153,11 @@ class NoProgress(Detector):
 
     def heat(self, memory: Standstill, now_s: float) -> float:
         """The count relative to the threshold: just below 1 at the threshold, at least 1 above it."""
-        del now_s
         if memory.iterations > self.threshold:
             return memory.iterations / (self.threshold + 1)
         return LAST_CHANCE * memory.iterations / self.threshold
 
     def reason(self, memory: Standstill, now_s: float) -> str:
-        """The count in words."""
-        del now_s
         return (
             f"{plural(memory.iterations, 'iteration')} without progress "
             f"(threshold {self.threshold}, then one more)"
@@ -174,15 +169,12 @@ class NoProgress(Detector):
 
     def measure(self, memory: Standstill, now_s: float) -> Measure:
         """The count, and the first value that trips."""
-        del now_s
         return Measure(memory.iterations, self.threshold + 1, "iterations")
 
     def dump(self, memory: Standstill) -> list[Any]:
-        """The fields."""
         return memory.dump()
 
     def load(self, data: Any) -> Standstill:
-        """The inverse of `dump`."""
         return Standstill.load(data)
 
 
@@ -219,12 +211,10 @@ class OutputDecline(Detector):
         self._set(threshold=share, min_iterations=least)
 
     def start(self) -> Outputs:
-        """No output yet."""
         return Outputs()
 
     def fold(self, memory: Outputs, signal: Signal, now_s: float) -> Outputs:
         """Compare each measured output with the earlier ones."""
-        del now_s
         if signal.output_chars is None:
             return memory
         steps = min(signal.count, BASELINE)
@@ -236,12 +226,9 @@ class OutputDecline(Detector):
 
     def heat(self, memory: Outputs, now_s: float) -> float:
         """One low output warns, two trip."""
-        del now_s
         return LAST_CHANCE if memory.low == 1 else memory.low / 2
 
     def reason(self, memory: Outputs, now_s: float) -> str:
-        """The last output compared with its baseline."""
-        del now_s
         outputs = len(memory.baseline)
         if outputs < self.min_iterations:
             return f"{outputs} of the {self.min_iterations} outputs needed to judge"
@@ -254,7 +241,6 @@ class OutputDecline(Detector):
 
     def measure(self, memory: Outputs, now_s: float) -> Measure:
         """Short outputs in a row."""
-        del now_s
         return Measure(memory.low, 2, "outputs")
 
     def dump(self, memory: Outputs) -> list[Any]:
@@ -262,5 +248,4 @@ class OutputDecline(Detector):
         return memory.dump()
 
     def load(self, data: Any) -> Outputs:
-        """The inverse of `dump`."""
         return Outputs.load(data)

@@ -43,16 +43,12 @@ class OpaqueDetector(Detector):
         """Nothing is known."""
 
     def fold(self, memory: Any, signal: Signal, now_s: float) -> Any:
-        del signal, now_s
         return memory
 
     def heat(self, memory: Any, now_s: float) -> float:
-        """Always 0."""
-        del memory, now_s
         return 0.0
 
     def reason(self, memory: Any, now_s: float) -> str:
-        del memory, now_s
         return f"the detector {self.kind!r} is not known here"
 
     def dump(self, memory: Any) -> Any:

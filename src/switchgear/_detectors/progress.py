@@ -173,12 +173,10 @@ class Debt(Detector):
     limit: float
 
     def start(self) -> ProgressMemory:
-        """An empty memory."""
         return ProgressMemory()
 
     def fold(self, memory: ProgressMemory, signal: Signal, now_s: float) -> ProgressMemory:
         """Fold equal steps one by one, until a further one changes nothing."""
-        del now_s
         if signal.step is None and signal.state is None and signal.failing_tests is None:
             return memory
         for _ in range(signal.count):
@@ -198,13 +196,10 @@ class Debt(Detector):
         return round(2 * STEP * self.limit)
 
     def heat(self, memory: ProgressMemory, now_s: float) -> float:
-        """The score relative to the limit."""
-        del now_s
         return memory.points / STEP / self.limit
 
     def reason(self, memory: ProgressMemory, now_s: float) -> str:
         """The score in words, the steps behind it, and what to do differently."""
-        del now_s
         debt = f"{self.name}: {memory.points / STEP:.2f} steps (threshold {self.limit:g})"
         if not memory.evidence:
             return debt
@@ -212,16 +207,12 @@ class Debt(Detector):
         return f"{debt}: {steps}; {self.advice}"
 
     def measure(self, memory: ProgressMemory, now_s: float) -> Measure:
-        """The score, in steps."""
-        del now_s
         return Measure(memory.points / STEP, self.limit, "steps")
 
     def dump(self, memory: ProgressMemory) -> list[Any]:
-        """The fields."""
         return memory.dump()
 
     def load(self, data: Any) -> ProgressMemory:
-        """The inverse of `dump`."""
         return ProgressMemory.load(data, most=self.most, remember=self.remember)
 
 

@@ -192,12 +192,9 @@ class SameError(Detector):
         )
 
     def start(self) -> Errors:
-        """No errors yet."""
         return Errors()
 
     def fold(self, memory: Errors, signal: Signal, now_s: float) -> Errors:
-        """Count the error of each failure that has one."""
-        del now_s
         if signal.ok is None or not signal.count:
             return memory
         if signal.ok:
@@ -214,14 +211,10 @@ class SameError(Detector):
         return memory.worst()
 
     def heat(self, memory: Errors, now_s: float) -> float:
-        """Its count divided by the threshold."""
-        del now_s
         worst = self.worst(memory)
         return 0.0 if worst is None else worst.times / self.threshold
 
     def reason(self, memory: Errors, now_s: float) -> str:
-        """Its count and text in words."""
-        del now_s
         worst = self.worst(memory)
         if worst is None or not worst.times:
             return f"no error is counted (threshold {self.threshold})"
@@ -240,13 +233,10 @@ class SameError(Detector):
         return self.fold(memory, signal, now_s)
 
     def measure(self, memory: Errors, now_s: float) -> Measure:
-        """The count of the most frequent error."""
-        del now_s
         worst = self.worst(memory)
         return Measure(0 if worst is None else worst.times, self.threshold, "times")
 
     def dump(self, memory: Errors) -> list[Any]:
-        """The counts."""
         return memory.dump()
 
     def load(self, data: Any) -> Errors:

@@ -26,38 +26,29 @@ class ToolFlood(Detector):
         self._set(threshold=values.check_int("ToolFlood.threshold", threshold))
 
     def start(self) -> int:
-        """No call yet."""
         return 0
 
     def fold(self, memory: int, signal: Signal, now_s: float) -> int:
         """A change of files resets the count; a call without one adds one."""
-        del now_s
         if signal.files_changed and signal.count:
             return 0
         called = signal.step is not None and signal.step.tool
         return memory + signal.count if called else memory
 
     def heat(self, memory: int, now_s: float) -> float:
-        """The calls divided by the first number that trips."""
-        del now_s
         return memory / (self.threshold + 1)
 
     def reason(self, memory: int, now_s: float) -> str:
-        """The calls and the limit in words."""
-        del now_s
         return f"{plural(memory, 'call')} without a file change (more than {self.threshold} trips)"
 
     def measure(self, memory: int, now_s: float) -> Measure:
         """The calls, and the first number that trips."""
-        del now_s
         return Measure(memory, self.threshold + 1, "calls")
 
     def dump(self, memory: int) -> int:
-        """The calls."""
         return memory
 
     def load(self, data: Any) -> int:
-        """The inverse of `dump`; raises ValueError for other data."""
         return values.check_int("calls without a file change", data, least=0)
 
 
@@ -97,12 +88,10 @@ class SameTool(Detector):
         )
 
     def start(self) -> EqualCalls:
-        """No call yet."""
         return EqualCalls()
 
     def fold(self, memory: EqualCalls, signal: Signal, now_s: float) -> EqualCalls:
         """An equal call adds one to the row; another call starts a new row."""
-        del now_s
         act = signal.step
         if act is None or not act.tool or not signal.count:
             return memory
@@ -122,13 +111,9 @@ class SameTool(Detector):
         return digest("\0".join(parts))
 
     def heat(self, memory: EqualCalls, now_s: float) -> float:
-        """The row divided by the first length that trips."""
-        del now_s
         return memory.times / (self.threshold + 1)
 
     def reason(self, memory: EqualCalls, now_s: float) -> str:
-        """The row and the limit in words."""
-        del now_s
         same = {"outcome": " with the same outcome", "call": " with the same arguments"}
         if not memory.times:
             return f"no call is repeated (more than {self.threshold} in a row trips)"
@@ -137,15 +122,12 @@ class SameTool(Detector):
 
     def measure(self, memory: EqualCalls, now_s: float) -> Measure:
         """The row, and the first length that trips."""
-        del now_s
         return Measure(memory.times, self.threshold + 1, "calls")
 
     def dump(self, memory: EqualCalls) -> list[Any]:
-        """The fields."""
         return list(memory)
 
     def load(self, data: Any) -> EqualCalls:
-        """The inverse of `dump`; raises ValueError for other data."""
         tool, key, times = values.check_list("a row of calls", data, 3)
         for text in (tool, key):
             if not isinstance(text, str) or len(text) > LONGEST_TOOL:

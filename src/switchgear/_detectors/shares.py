@@ -10,18 +10,79 @@ from switchgear._core.window import SLICES, CountWindow, TimeWindow
 from switchgear._text.formats import plural, span
 
 
-class ShareInTime(Detector):
+class CallShare(Detector):
+    """Compares the hits in a window with `threshold`, from `min_calls` calls on; before, it only warns.
+
+    A hit is a failed call or, if the detector `counts_slow_calls`, one that took longer than `slow_s`.
+    """
+
+    __slots__ = ()
+    _counts_slow_calls: ClassVar[bool] = False
+    slow_s: float
+    threshold: float
+    min_calls: int
+
+    def judges_after(self, memory: Any, signal: Signal, now_s: float) -> int:
+        """The number of calls missing to `min_calls`; 0 if neither the window nor the signal has a hit."""
+        now = self._window(memory, now_s)
+        if not now.hits or self._hit(signal) is None:
+            return 0
+        return max(0, self.min_calls - now.total)
+
+    def heat(self, memory: Any, now_s: float) -> float:
+        """The hits divided by the fewest that trip."""
+        now = self._window(memory, now_s)
+        if now.total < self.min_calls:
+            return min(LAST_CHANCE, now.hits / self._fewest(self.min_calls))
+        return now.hits / self._fewest(now.total)
+
+    def reason(self, memory: Any, now_s: float) -> str:
+        now = self._window(memory, now_s)
+        verb = f"took longer than {span(self.slow_s)}" if self._counts_slow_calls else "failed"
+        limit = f"threshold {self.threshold:.0%}"
+        if now.total < self.min_calls:
+            details = f"{limit}, judges from {plural(self.min_calls, 'call')} on"
+        else:
+            details = f"{now.hits / now.total:.0%}, {limit}"
+        return f"{now.hits} of {self._calls(now.total)} {verb} ({details})"
+
+    def objection(self, signal: Signal) -> str | None:
+        """A slow probe counts as failed."""
+        if not self._counts_slow_calls or signal.seconds is None or signal.seconds <= self.slow_s:
+            return None
+        return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"
+
+    def measure(self, memory: Any, now_s: float) -> Measure:
+        now = self._window(memory, now_s)
+        return Measure(now.hits / now.total if now.total else 0.0, self.threshold, "share")
+
+    def _hit(self, signal: Signal) -> bool | None:
+        """Whether the signal is a hit; `None`: it is no evidence of that kind."""
+        if self._counts_slow_calls:
+            return None if signal.seconds is None else signal.seconds > self.slow_s
+        return None if signal.ok is None else not signal.ok
+
+    def _window(self, memory: Any, now_s: float) -> CountWindow | TimeWindow:
+        """The calls that count now."""
+        raise NotImplementedError
+
+    def _fewest(self, total: int) -> int:
+        """The fewest hits of so many calls that trip."""
+        raise NotImplementedError
+
+    def _calls(self, total: int) -> str:
+        """The calls of the window in words."""
+        raise NotImplementedError
+
+
+class ShareInTime(CallShare):
     """Trips when at least `threshold` of the calls of the last `window_s` seconds are hits.
 
-    It needs `min_calls` calls in the window; before, it only warns: the hits are compared with the
-    number that would then trip. Time is resolved to a thirtieth of the window. Subclasses define
-    what a hit is.
+    Time is resolved to a thirtieth of the window.
     """
 
     __slots__ = ()
     window_s: float
-    threshold: float
-    min_calls: int
 
     def _set_share(self, window_s: float, threshold: float, min_calls: int) -> None:
         owner = type(self).__name__
@@ -35,75 +96,38 @@ class ShareInTime(Detector):
 
     @property
     def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
-        """A slice of the window.
+        """A slice of the window, or `slow_s` if that is shorter.
 
         The time of a success matters here: unreported successes are never older than this, and a
         longer call is recorded separately.
         """
-        return self.window_s / SLICES
+        slice_s = self.window_s / SLICES
+        return min(self.slow_s, slice_s) if self._counts_slow_calls else slice_s
 
     def start(self) -> TimeWindow:
-        """An empty window."""
         return TimeWindow()
 
     def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
-        """Count each call, and whether it is a hit."""
         hit = self._hit(signal)
         if hit is None or not signal.count:
             return memory
         return memory.at(now_s, self.window_s).push(hit=hit, count=signal.count)
 
-    def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
-        """The number of calls missing to `min_calls`; 0 if neither the window nor the signal has a hit."""
-        if self._hit(signal) is None:
-            return 0
-        now = memory.at(now_s, self.window_s)
-        return max(0, self.min_calls - now.total) if now.hits else 0
+    def dump(self, memory: TimeWindow) -> dict[str, Any]:
+        return memory.dump_with(self.window_s)
 
-    def heat(self, memory: TimeWindow, now_s: float) -> float:
-        """The hits divided by the fewest that reach the threshold."""
-        now = memory.at(now_s, self.window_s)
-        if now.total < self.min_calls:
-            return min(LAST_CHANCE, now.hits / self._fewest(self.min_calls))
-        return now.hits / self._fewest(now.total)
+    def load(self, data: Any) -> TimeWindow:
+        return TimeWindow.load_with("the memory of a share", data, self.window_s)
+
+    def _window(self, memory: TimeWindow, now_s: float) -> TimeWindow:
+        return memory.at(now_s, self.window_s)
 
     def _fewest(self, total: int) -> int:
         # Rounded: 0.07 * 100 is 7.000000000000001, and 7 of 100 do reach 0.07.
         return max(1, math.ceil(round(self.threshold * total, 9)))
 
-    def reason(self, memory: TimeWindow, now_s: float) -> str:
-        """The share in words."""
-        now = memory.at(now_s, self.window_s)
-        what = f"{now.hits} of {plural(now.total, 'call')} in {span(self.window_s)} {self._verb()}"
-        limit = f"threshold {self.threshold:.0%}"
-        if now.total < self.min_calls:
-            return f"{what} ({limit}, judges from {plural(self.min_calls, 'call')} on)"
-        return f"{what} ({now.hits / now.total:.0%}, {limit})"
-
-    def measure(self, memory: TimeWindow, now_s: float) -> Measure:
-        """The share of hits."""
-        now = memory.at(now_s, self.window_s)
-        return Measure(now.hits / now.total if now.total else 0.0, self.threshold, "share")
-
-    def _hit(self, signal: Signal) -> bool | None:
-        """Whether the signal is a hit; `None`: it is no evidence of that kind."""
-        raise NotImplementedError
-
-    def _verb(self) -> str:
-        """The verb for hits in the reason, such as "failed"."""
-        raise NotImplementedError
-
-    def dump(self, memory: TimeWindow) -> dict[str, Any]:
-        """The slices, and the window that defines their length."""
-        return {"window_s": self.window_s, "slices": memory.dump()}
-
-    def load(self, data: Any) -> TimeWindow:
-        """The inverse of `dump`; the slices of another window are dropped."""
-        if not isinstance(data, dict) or data.keys() != {"window_s", "slices"}:
-            raise ValueError(f"the memory of a share is {data!r}: it must have window_s and slices")
-        window_s = values.check_seconds("window_s", data["window_s"])
-        memory = TimeWindow.load(data["slices"])
-        return memory if window_s == self.window_s else TimeWindow()
+    def _calls(self, total: int) -> str:
+        return f"{plural(total, 'call')} in {span(self.window_s)}"
 
 
 class FailureShare(ShareInTime):
@@ -123,12 +147,6 @@ class FailureShare(ShareInTime):
     def __init__(self, window_s: float = 60.0, threshold: float = 0.5, min_calls: int = 10) -> None:
         self._set_share(window_s, threshold, min_calls)
 
-    def _hit(self, signal: Signal) -> bool | None:
-        return None if signal.ok is None else not signal.ok
-
-    def _verb(self) -> str:
-        return "failed"
-
 
 class SlowCallShare(ShareInTime):
     """Trips when at least `threshold` (0.5) of the calls of the last `window_s` seconds were slow.
@@ -143,7 +161,7 @@ class SlowCallShare(ShareInTime):
 
     __slots__ = ("slow_s", "window_s", "threshold", "min_calls", "admit")  # noqa: RUF023
     kind: ClassVar[str] = "slow_call_share"
-    slow_s: float
+    _counts_slow_calls: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -159,30 +177,11 @@ class SlowCallShare(ShareInTime):
         )
         self._set_share(window_s, threshold, min_calls)
 
-    @property
-    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
-        """The limit, or a slice of the window if that is shorter."""
-        return min(self.slow_s, super().slow_from_s)
 
-    def _hit(self, signal: Signal) -> bool | None:
-        return None if signal.seconds is None else signal.seconds > self.slow_s
-
-    def _verb(self) -> str:
-        return f"took longer than {span(self.slow_s)}"
-
-    def objection(self, signal: Signal) -> str | None:
-        """A slow probe counts as failed."""
-        if signal.seconds is None or signal.seconds <= self.slow_s:
-            return None
-        return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"
-
-
-class ShareOfCalls(Detector):
+class ShareOfCalls(CallShare):
     """Trips when more than `threshold` of the last `window` calls are hits, strictly.
 
-    So `threshold` is below 1: no share is more than all. Until `min_calls` calls are in the window
-    it only warns: the hits are compared with the number that would then trip. Subclasses define
-    what a hit is.
+    So `threshold` is below 1: no share is more than all.
     """
 
     # A hit extends the window by one and the needed hits by at most one, so below 1 the heat never
@@ -191,8 +190,6 @@ class ShareOfCalls(Detector):
 
     __slots__ = ()
     window: int
-    threshold: float
-    min_calls: int
 
     def _set_share(self, window: int, threshold: float, min_calls: int | None) -> None:
         owner = type(self).__name__
@@ -206,69 +203,30 @@ class ShareOfCalls(Detector):
         self._set(window=window, threshold=share, min_calls=least)
 
     def start(self) -> CountWindow:
-        """An empty window."""
         return CountWindow()
 
     def fold(self, memory: CountWindow, signal: Signal, now_s: float) -> CountWindow:
-        """Count each call, and whether it is a hit."""
-        del now_s
         hit = self._hit(signal)
         if hit is None:
             return memory
         return memory.push(hit=hit, count=signal.count, size=self.window)
 
-    def judges_after(self, memory: CountWindow, signal: Signal, now_s: float) -> int:
-        """The number of calls missing to `min_calls`; 0 if neither the window nor the signal has a hit."""
-        del now_s
-        if not memory.hits or memory.total >= self.min_calls or self._hit(signal) is None:
-            return 0
-        return self.min_calls - memory.total
-
-    def heat(self, memory: CountWindow, now_s: float) -> float:
-        """The hits divided by the fewest that exceed the threshold."""
-        del now_s
-        if memory.total < self.min_calls:
-            return min(LAST_CHANCE, memory.hits / self._fewest(self.min_calls))
-        return memory.hits / self._fewest(memory.total)
-
-    def _fewest(self, total: int) -> int:
-        """The fewest hits that exceed the threshold."""
-        # Rounded: 0.29 * 100 is 28.999999999999996, and 29 of 100 is not more than 0.29.
-        return math.floor(round(self.threshold * total, 9)) + 1
-
-    def reason(self, memory: CountWindow, now_s: float) -> str:
-        """The share in words."""
-        del now_s
-        total, hits = memory.total, memory.hits
-        if total < self.min_calls:
-            limit = (
-                f"threshold {self.threshold:.0%}, judges from {plural(self.min_calls, 'call')} on"
-            )
-            return f"{hits} of {plural(total, 'call')} {self._verb()} ({limit})"
-        return (
-            f"{hits} of the last {total} calls {self._verb()} "
-            f"({hits / total:.0%}, threshold {self.threshold:.0%})"
-        )
-
-    def measure(self, memory: CountWindow, now_s: float) -> Measure:
-        """The share of hits."""
-        del now_s
-        return Measure(memory.hits / memory.total if memory.total else 0.0, self.threshold, "share")
-
-    def _hit(self, signal: Signal) -> bool | None:
-        """Whether the signal is a hit; `None`: it is no evidence of that kind."""
-        raise NotImplementedError
-
-    def _verb(self) -> str:
-        raise NotImplementedError
-
     def dump(self, memory: CountWindow) -> list[Any]:
-        """The window's bits."""
         return memory.dump()
 
     def load(self, data: Any) -> CountWindow:
         """The inverse of `dump`; a smaller window keeps the youngest calls."""
         return CountWindow.load(data, self.window)
+
+    def _window(self, memory: CountWindow, now_s: float) -> CountWindow:
+        return memory
+
+    def _fewest(self, total: int) -> int:
+        # Rounded: 0.29 * 100 is 28.999999999999996, and 29 of 100 is not more than 0.29.
+        return math.floor(round(self.threshold * total, 9)) + 1
+
+    def _calls(self, total: int) -> str:
+        return plural(total, "call") if total < self.min_calls else f"the last {total} calls"
 
 
 class FailureRate(ShareOfCalls):
@@ -289,12 +247,6 @@ class FailureRate(ShareOfCalls):
     ) -> None:
         self._set_share(window, threshold, min_calls)
 
-    def _hit(self, signal: Signal) -> bool | None:
-        return None if signal.ok is None else not signal.ok
-
-    def _verb(self) -> str:
-        return "failed"
-
 
 class SlowCalls(ShareOfCalls):
     """Trips when more than `threshold` (default 0.5) of the last `window` calls (20) were slow.
@@ -308,7 +260,7 @@ class SlowCalls(ShareOfCalls):
 
     __slots__ = ("slow_s", "window", "threshold", "min_calls", "admit")  # noqa: RUF023
     kind: ClassVar[str] = "slow_calls"
-    slow_s: float
+    _counts_slow_calls: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -329,14 +281,100 @@ class SlowCalls(ShareOfCalls):
         """The limit."""
         return self.slow_s
 
-    def _hit(self, signal: Signal) -> bool | None:
-        return None if signal.seconds is None else signal.seconds > self.slow_s
 
-    def _verb(self) -> str:
-        return f"took longer than {span(self.slow_s)}"
+class LatencyP95(Detector):
+    """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) baselines.
+
+    `baseline_s` is the p95 in normal operation. The p95 is exact (nearest rank): it is over the
+    limit when more than 5 % of the calls are, so it only counts these. It needs `min_calls` (20)
+    calls; time is resolved to a thirtieth of the window. `admit` is the share of calls admitted
+    after the trip: 0 is none, 0.5 (the default) halves the load. A probe over the limit counts as
+    failed.
+
+    >>> LatencyP95(baseline_s=90.0).limit_s
+    270.0
+    """
+
+    __slots__ = ("baseline_s", "multiplier", "window_s", "min_calls", "admit")  # noqa: RUF023
+    kind: ClassVar[str] = "latency_p95"
+    baseline_s: float
+    multiplier: float
+    window_s: float
+    min_calls: int
+
+    def __init__(
+        self,
+        baseline_s: float,
+        multiplier: float = 3.0,
+        window_s: float = 300.0,
+        min_calls: int = 20,
+        admit: float = 0.5,
+    ) -> None:
+        self._set(
+            baseline_s=values.check_seconds("LatencyP95.baseline_s", baseline_s),
+            multiplier=values.check_at_least("LatencyP95.multiplier", multiplier, 1.0),
+            window_s=values.check_window_s("LatencyP95.window_s", window_s),
+            min_calls=values.check_int("LatencyP95.min_calls", min_calls),
+            admit=values.check_fraction("LatencyP95.admit", admit),
+        )
+        if math.isinf(self.limit_s):
+            raise ValueError(
+                f"LatencyP95.baseline_s is {baseline_s!r}: times multiplier, {multiplier!r}, it must "
+                "be a finite number of seconds"
+            )
+
+    @property
+    def limit_s(self) -> float:
+        """The p95 above which it trips, in seconds."""
+        return self.baseline_s * self.multiplier
+
+    @property
+    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+        """The limit."""
+        return self.limit_s
+
+    def start(self) -> TimeWindow:
+        return TimeWindow()
+
+    def fold(self, memory: TimeWindow, signal: Signal, now_s: float) -> TimeWindow:
+        if signal.seconds is None or not signal.count:
+            return memory
+        over = signal.seconds > self.limit_s
+        return memory.at(now_s, self.window_s).push(hit=over, count=signal.count)
+
+    def judges_after(self, memory: TimeWindow, signal: Signal, now_s: float) -> int:
+        """The number of calls missing to `min_calls`; 0 without a call over the limit."""
+        if signal.seconds is None:
+            return 0
+        now = memory.at(now_s, self.window_s)
+        return max(0, self.min_calls - now.total) if now.hits else 0
+
+    def heat(self, memory: TimeWindow, now_s: float) -> float:
+        """The calls over the limit divided by the number that puts the p95 over it."""
+        now = memory.at(now_s, self.window_s)
+        return 0.0 if now.total < self.min_calls else now.hits / (now.total // 20 + 1)
+
+    def reason(self, memory: TimeWindow, now_s: float) -> str:
+        now = memory.at(now_s, self.window_s)
+        if now.total < self.min_calls:
+            return f"{now.total} of the {self.min_calls} calls needed to judge"
+        return (
+            f"{now.hits} of {now.total} calls in {span(self.window_s)} took longer than "
+            f"{span(self.limit_s)} ({self.multiplier:g} x baseline), {now.total // 20} may"
+        )
 
     def objection(self, signal: Signal) -> str | None:
-        """A slow probe counts as failed."""
-        if signal.seconds is None or signal.seconds <= self.slow_s:
+        if signal.seconds is None or signal.seconds <= self.limit_s:
             return None
-        return f"took {span(signal.seconds)}, longer than {span(self.slow_s)}"
+        return f"took {span(signal.seconds)}, longer than {span(self.limit_s)}"
+
+    def measure(self, memory: TimeWindow, now_s: float) -> Measure:
+        """The share of calls over the limit; more than 5 % put the p95 over it."""
+        now = memory.at(now_s, self.window_s)
+        return Measure(now.hits / now.total if now.total else 0.0, 0.05, "share")
+
+    def dump(self, memory: TimeWindow) -> dict[str, Any]:
+        return memory.dump_with(self.window_s)
+
+    def load(self, data: Any) -> TimeWindow:
+        return TimeWindow.load_with("the memory of a p95", data, self.window_s)

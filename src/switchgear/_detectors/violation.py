@@ -29,22 +29,15 @@ class Violation(Detector):
         """No rule is broken."""
 
     def fold(self, memory: str | None, signal: Signal, now_s: float) -> str | None:
-        """The last rule that was broken."""
-        del now_s
         return memory if not signal.violation or not signal.count else signal.violation[:LONGEST]
 
     def heat(self, memory: str | None, now_s: float) -> float:
-        """1 if a rule was broken, else 0."""
-        del now_s
         return 0.0 if memory is None else 1.0
 
     def reason(self, memory: str | None, now_s: float) -> str:
-        """The rule."""
-        del now_s
         return "no rule is broken" if memory is None else memory
 
     def objection(self, signal: Signal) -> str | None:
-        """A probe that breaks a rule counts as failed."""
         return f"broke a rule: {signal.violation[:LONGEST]}" if signal.violation else None
 
     def recovered(self, memory: str | None) -> str | None:
@@ -52,14 +45,10 @@ class Violation(Detector):
         return memory
 
     def measure(self, memory: str | None, now_s: float) -> Measure:
-        """Whether a rule is broken."""
-        del now_s
         return Measure(0 if memory is None else 1, 1, "violations")
 
     def dump(self, memory: str | None) -> str | None:
-        """The rule, or nothing."""
         return memory
 
     def load(self, data: Any) -> str | None:
-        """The inverse of `dump`; raises ValueError for other data."""
         return None if data is None else values.check_text("the broken rule", data)[:LONGEST]
