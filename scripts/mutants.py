@@ -47,8 +47,6 @@ FILES = (
     "_core/wire.py",
     "_core/detector.py",
     "_text/fingerprint.py",
-    "_detectors/context_burn.py",
-    "_detectors/cost.py",
     "_detectors/failures.py",
     "_detectors/loop_output.py",
     "_detectors/progress.py",
@@ -56,6 +54,7 @@ FILES = (
     "_detectors/same_tool.py",
     "_detectors/shares.py",
     "_detectors/step_facts.py",
+    "_detectors/usage.py",
     "_detectors/violation.py",
     "_detectors/waits.py",
     "_breaker/tickets.py",
@@ -84,11 +83,11 @@ FIRST = {
         "tests/unit/detectors/test_loop_detectors.py",
     ),
     **dict.fromkeys(
-        ("_detectors/context_burn.py", "_detectors/same_tool.py", "_detectors/waits.py"),
+        ("_detectors/same_tool.py", "_detectors/waits.py"),
         "tests/unit/detectors/test_stuck_detectors.py",
     ),
     **dict.fromkeys(
-        ("_detectors/cost.py", "_detectors/violation.py"),
+        ("_detectors/usage.py", "_detectors/violation.py"),
         "tests/unit/fleet/test_fleet_detectors.py",
     ),
     **dict.fromkeys(

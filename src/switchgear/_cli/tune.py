@@ -8,9 +8,8 @@ import yaml
 
 from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.engine import Recordings, read_outcomes
-from switchgear._analysis.backtest.findings import counts_as_values, rate_as_values
+from switchgear._analysis.backtest.findings import Rate, counts_as_values, rate_as_values
 from switchgear._analysis.backtest.labels import read_labels
-from switchgear._analysis.backtest.statistics import Rate
 from switchgear._analysis.backtest.tune import Proposal, TooLittle, Tuned, as_config
 from switchgear._analysis.backtest.tune import tune as tuned
 from switchgear._breaker.presets import MEASURED

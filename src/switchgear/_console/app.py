@@ -47,7 +47,7 @@ from switchgear._console.values import finite
 from switchgear._core.errors import OverrideRefused, StoreError, SwitchgearError
 from switchgear._fleet.incidents import IncidentTrouble
 from switchgear._hooks.server import refusal
-from switchgear._report.design import DESIGN
+from switchgear._report.environment import DESIGN
 from switchgear._run.batch.record import BatchUnreadable
 from switchgear._run.record import RunUnreadable
 from switchgear._stores.base import Entry, checked_glob

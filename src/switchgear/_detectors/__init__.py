@@ -1,8 +1,6 @@
 """The detectors. CONTRIBUTING describes how to add one."""
 
 from switchgear._core.detector import Detector, Measure
-from switchgear._detectors.context_burn import ContextBurn
-from switchgear._detectors.cost import Spend, SpendVelocity, TotalCost
 from switchgear._detectors.failures import ConsecutiveFailures, FailuresInWindow, RetryAfter
 from switchgear._detectors.loop_output import NoProgress, OutputDecline
 from switchgear._detectors.progress import (
@@ -21,6 +19,7 @@ from switchgear._detectors.shares import (
     SlowCallShare,
 )
 from switchgear._detectors.stagnation import Stagnation
+from switchgear._detectors.usage import ContextBurn, Spend, SpendVelocity, TotalCost
 from switchgear._detectors.violation import Violation
 from switchgear._detectors.waits import LockWait, Silence
 

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from switchgear._analysis.backtest.findings import BacktestFindings
+from switchgear._analysis.backtest.findings import BacktestFindings, Counts, Rate
 from switchgear._analysis.backtest.replay import Judged, RunRow
-from switchgear._analysis.backtest.statistics import Counts, Rate
 from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.engine import SLOTS, Tally
 from switchgear._report import charts

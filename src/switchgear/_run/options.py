@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from switchgear._breaker.loop_limits import LimitsInEffect
+from switchgear._breaker.loop_breaker import LimitsInEffect
 from switchgear._breaker.presets import LOOP_PRESETS, LoopPreset
 from switchgear._budgets.tree import checked_path
 from switchgear._core import values

@@ -13,9 +13,14 @@ from switchgear import Policy, Signal, _detectors
 from switchgear._agents.events import Usage
 from switchgear._agents.recordings.recording import RecordedRun, RecordedStep, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
-from switchgear._analysis.backtest.findings import BacktestFindings, shadow_row
+from switchgear._analysis.backtest.findings import (
+    BacktestFindings,
+    Counts,
+    most_likely_below,
+    rate,
+    shadow_row,
+)
 from switchgear._analysis.backtest.replay import Named, cost_of_steps, judge
-from switchgear._analysis.backtest.statistics import Counts, most_likely_below, rate
 from switchgear._cli import main
 from switchgear._core.policy import Latched
 from switchgear._panel.panel import Panel

@@ -7,8 +7,8 @@ import pytest
 from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.types import AgentStep, Signal
-from switchgear._detectors.context_burn import Burn
 from switchgear._detectors.same_tool import EqualCalls
+from switchgear._detectors.usage import Burn
 from switchgear._text.fingerprint import digest
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
+from switchgear._analysis.backtest.findings import Counts, Rate, most_likely_below, rate
 from switchgear._analysis.backtest.outcomes import INFERRED
 from switchgear._analysis.backtest.replay import Named, times
-from switchgear._analysis.backtest.statistics import Counts, Rate, most_likely_below, rate
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Policy
 
