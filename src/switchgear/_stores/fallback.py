@@ -150,97 +150,6 @@ def _attempt(tick: Tick) -> float:
         return math.inf
 
 
-class GuardedStore:
-    """The operations of a store besides messages. Thread-safe.
-
-    While it is unreachable it is tried again about once a second, and all calls in between raise
-    the last error. A full or read-only store can still be read.
-    """
-
-    def __init__(self, store: Store, clock: Clock, retry_s: float) -> None:
-        self.inner = store
-        self.label: str = store.label
-        self.now_s: Clock = store.now_s
-        """The store's clock, which continues while the store is unreachable."""
-        self.pushes: bool = store.pushes
-        self._clock = clock
-        self._retry_s = retry_s
-        self._lock = ForkSafeLock()
-        self._lost: StoreError | None = None
-        self._retry_at_s = 0.0
-        self._failures = 0
-        """Number of times that the store was unreachable."""
-
-    @property
-    def refresh_s(self) -> float | None:
-        """The value of the store; while it is unreachable, the seconds until the next try."""
-        return self._retry_s if self._lost is not None else self.inner.refresh_s
-
-    @property
-    def is_lost(self) -> bool:
-        return self._lost is not None
-
-    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Messages of Switchgear to several circuits; overrides of operators use `apply`."""
-        with self._asking():
-            return self.inner.transact(name, work)
-
-    def get(self, key: str) -> StoredCircuit | None:
-        checked_name(key)
-        with self._asking():
-            return self.inner.get(key)
-
-    def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
-        checked_glob(glob)
-        with self._asking():
-            yield from self.inner.find(glob)
-
-    def events(
-        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
-    ) -> list[Entry]:
-        checked_glob(glob)
-        with self._asking():
-            return self.inner.events(after=after, glob=glob, limit=limit)
-
-    def retain(self, *, keep_events: int, idle_s: float) -> None:
-        self.inner.retain(keep_events=keep_events, idle_s=idle_s)
-
-    def operator_digest(self) -> str | None:
-        with self._asking():
-            return self.inner.operator_digest()
-
-    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        with self._asking():
-            return self.inner.set_operator_digest(digest, instead_of=instead_of)
-
-    def facts(self) -> dict[str, str]:
-        with self._asking():
-            return self.inner.facts()
-
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        if isinstance(self._lost, StoreUnavailable):
-            self._try_again()
-            lost = self._lost
-            if isinstance(lost, StoreUnavailable):
-                raise lost.again()
-        try:
-            yield
-        except StoreUnavailable as error:
-            self._is_gone(error)
-            raise
-
-    def _is_gone(self, error: StoreError) -> None:
-        """Note that the store is unreachable now."""
-        with self._lock:
-            self._lost = error
-            self._failures += 1
-            self._retry_at_s = self._clock() + self._retry_s
-
-    def _try_again(self) -> None:
-        """Try the store again, if it is time and no other thread does."""
-
-
 RETRY_S = 1.0
 CLOSE_S = 5.0
 """Seconds that closing a panel waits for updates that are being saved."""
@@ -248,10 +157,12 @@ OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
 """An error that does not concern the other circuits of the store."""
 
 
-class Resilient(GuardedStore):
+class Resilient:
     """A store that keeps working for breakers during an outage.
 
-    Thread-safe; the inner store is called without a lock.
+    All operations besides messages raise an error while it is unreachable: it is tried again about
+    once a second, and calls in between raise the last error. A full or read-only store can still be
+    read. Thread-safe; the inner store is called without a lock.
 
     `url`: the URL with which another process opens the same store. `operator`: the check of
     overrides.
@@ -266,7 +177,18 @@ class Resilient(GuardedStore):
         clock: Clock = monotonic,
         retry_s: float = RETRY_S,
     ) -> None:
-        super().__init__(store, clock, retry_s)
+        self.inner = store
+        self.label: str = store.label
+        self.now_s: Clock = store.now_s
+        """The store's clock, which continues while the store is unreachable."""
+        self.pushes: bool = store.pushes
+        self._clock = clock
+        self._retry_s = retry_s
+        self._lock = ForkSafeLock()
+        self._lost: StoreError | None = None
+        self._retry_at_s = 0.0
+        self._failures = 0
+        """Number of times that the store was unreachable."""
         self.url = url
         self.operator: OperatorLock = operator or OperatorLock()
         self.is_kept: bool = False
@@ -286,6 +208,15 @@ class Resilient(GuardedStore):
         """The name under which this process reports to shared circuits; `None`: it shares none."""
         self._news: dict[str, tuple[Event, ...]] = {}
         """Events of the recovery of the store that the breaker has not received yet."""
+
+    @property
+    def refresh_s(self) -> float | None:
+        """The value of the store; while it is unreachable, the seconds until the next try."""
+        return self._retry_s if self._lost is not None else self.inner.refresh_s
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost is not None
 
     def is_mine(self) -> bool:
         """Whether this thread is inside `apply`: then a finalizer must not call it."""
@@ -368,17 +299,61 @@ class Resilient(GuardedStore):
 
     # The other operations raise an error while the store is unreachable.
 
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        if isinstance(self._lost, StoreUnavailable):
+            self._try_again()
+            lost = self._lost
+            if isinstance(lost, StoreUnavailable):
+                raise lost.again()
+        try:
+            yield
+        except StoreUnavailable as error:
+            self._is_gone(error)
+            raise
+
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits; overrides among them need the operator token, too."""
-        if self.operator.allows(self):
-            return super().transact(name, work)
-        return super().transact(name, lambda inside: work(_Checked(inside)))
+        is_allowed = self.operator.allows(self)
+        with self._asking():
+            if is_allowed:
+                return self.inner.transact(name, work)
+            return self.inner.transact(name, lambda inside: work(_Checked(inside)))
+
+    def get(self, key: str) -> StoredCircuit | None:
+        checked_name(key)
+        with self._asking():
+            return self.inner.get(key)
+
+    def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
+        checked_glob(glob)
+        with self._asking():
+            yield from self.inner.find(glob)
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        checked_glob(glob)
+        with self._asking():
+            return self.inner.events(after=after, glob=glob, limit=limit)
+
+    def retain(self, *, keep_events: int, idle_s: float) -> None:
+        self.inner.retain(keep_events=keep_events, idle_s=idle_s)
+
+    def operator_digest(self) -> str | None:
+        with self._asking():
+            return self.inner.operator_digest()
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
         """Replace the digest; replacing an existing one needs its token."""
         if instead_of is not None:
             self.operator.demand(self, "*", "a change of the operator token")
-        return super().set_operator_digest(digest, instead_of=instead_of)
+        with self._asking():
+            return self.inner.set_operator_digest(digest, instead_of=instead_of)
+
+    def facts(self) -> dict[str, str]:
+        with self._asking():
+            return self.inner.facts()
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Save a circuit from elsewhere; needs the operator token, as an override does."""
@@ -483,6 +458,13 @@ class Resilient(GuardedStore):
     def _is_away(self, key: str) -> bool:
         """Whether a circuit is kept here, because the store is unreachable or fails for it."""
         return self._lost is not None or key in self._away
+
+    def _is_gone(self, error: StoreError) -> None:
+        """Note that the store is unreachable now."""
+        with self._lock:
+            self._lost = error
+            self._failures += 1
+            self._retry_at_s = self._clock() + self._retry_s
 
     def _lose(
         self, error: StoreError, key: str, policy: Policy, message: Message, now_s: float
@@ -657,10 +639,6 @@ class Resilient(GuardedStore):
         return reopen, (self.url, self.operator.digest)
 
 
-def _is_override(message: Message) -> bool:
-    return isinstance(message, Override) and message.is_override
-
-
 class _Checked:
     """A transaction that refuses overrides. Used by one thread, inside `transact`."""
 
@@ -685,7 +663,7 @@ class _Checked:
         self._inside.keep_s = keep_s
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        if _is_override(message):
+        if isinstance(message, Override) and message.is_override:
             raise OverrideRefused(key)
         return self._inside.apply(key, policy, message)
 
