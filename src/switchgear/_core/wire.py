@@ -59,8 +59,7 @@ def dump_circuit(policy: Policy, circuit: Circuit, *, short: bool = False) -> di
     if circuit.recent is None:
         del data["recent"]  # most circuits have nothing recent
     else:
-        recent = _short_recent if short else _dump_recent
-        data["recent"] = recent(policy, data, circuit.recent)
+        data["recent"] = _dump_recent(policy, data, circuit.recent, short=short)
     if not circuit.isolated:
         del data["isolated"]
     data["schema"] = SCHEMA
@@ -108,38 +107,31 @@ def load_circuit(policy: Policy, data: Any) -> Circuit:
     return circuit
 
 
-def _dump_recent(policy: Policy, _: dict[str, Any], recent: Recent) -> dict[str, Any]:
-    tells = [
-        [at_s, [*tell.signal], None if tell.permit is None else [*tell.permit]]
-        for at_s, tell in recent.tells
-    ]
-    data = {
-        "version": recent.version,
-        "base": None if recent.base is None else dump_circuit(policy, recent.base),
-        "tells": tells,
-        "final": recent.final,
-        "reports": [*map(list, recent.reports)],
-    }
-    if recent.settled is not None:
-        data["settled"] = dump_circuit(policy, recent.settled)
-    return data
+def _dump_recent(
+    policy: Policy, now: dict[str, Any], recent: Recent, *, short: bool
+) -> dict[str, Any]:
+    def earlier(circuit: Circuit | None) -> dict[str, Any] | None:
+        if circuit is None:
+            return None
+        return _difference(policy, now, circuit) if short else dump_circuit(policy, circuit)
 
-
-def _short_recent(policy: Policy, now: dict[str, Any], recent: Recent) -> dict[str, Any]:
-    tells = []
-    last = None
+    tells, last = [], None
     for dated in recent.tells:
-        tells.append([dated.at_s] if dated.record == last else dump_dated(dated))
-        last = dated.record
+        if not short:
+            signal, permit, _ = dated.record
+            tells.append([dated.at_s, [*signal], None if permit is None else [*permit]])
+        else:
+            tells.append([dated.at_s] if dated.record == last else dump_dated(dated))
+            last = dated.record
     data = {
         "version": recent.version,
-        "base": None if recent.base is None else _difference(policy, now, recent.base),
+        "base": earlier(recent.base),
         "tells": tells,
         "final": recent.final,
         "reports": [*map(list, recent.reports)],
     }
     if recent.settled is not None:
-        data["settled"] = _difference(policy, now, recent.settled)
+        data["settled"] = earlier(recent.settled)
     return data
 
 
