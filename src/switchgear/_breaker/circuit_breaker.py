@@ -486,18 +486,14 @@ class CircuitBreaker(Breaker):
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Record a result."""
         if self._is_bad(result):
-            bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
-            self._record_result(bad, permit)
-            self._report(bad, seconds, None)
+            self.ended(permit, Signal(ok=False, seconds=seconds, error=BAD_RESULT))
         else:
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
         """Record a result."""
         if self._is_bad(result):
-            bad = Signal(ok=False, seconds=seconds, error=BAD_RESULT)
-            await self._arecord_result(bad, permit)
-            self._report(bad, seconds, None)
+            await self.aended(permit, Signal(ok=False, seconds=seconds, error=BAD_RESULT))
         else:
             await self.asucceeded(permit, seconds)
 
@@ -513,13 +509,11 @@ class CircuitBreaker(Breaker):
 
     def give_back(self, permit: Permit) -> None:
         """Record that the call has no known outcome."""
-        self._record_result(Signal(), permit)
-        self._report(Signal(), None, None)
+        self.ended(permit, Signal())
 
     async def agive_back(self, permit: Permit) -> None:
         """Record that the call has no known outcome."""
-        await self._arecord_result(Signal(), permit)
-        self._report(Signal(), None, None)
+        await self.aended(permit, Signal())
 
     def seconds_since(self, started_s: float) -> float | None:
         """Seconds since the stopwatch showed `started_s`; `None`: not needed, or unknown."""

@@ -4,7 +4,7 @@ It has two interfaces over one mechanism: progress metrics and errors with decis
 and failures with tripped or not.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypedDict, Unpack
 
@@ -283,28 +283,12 @@ def _one_retry(cooldown_s: float) -> Recovery:
 
 def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
     """The text after "Circuit breaker tripped: "; `None`: no detector trips."""
-    cause = _tripping_detector(policy, circuit, now_s)
-    if cause is None:
-        return None
-    detector, memory = cause
-    if isinstance(detector, SameError):
-        worst = detector.worst(memory)
-        times = plural(0 if worst is None else worst.times, "time")
-        return f"Same error repeated {times} (threshold: {detector.threshold})"
-    return _cause_text(detector, memory, circuit, now_s)
+    return _cause_words(policy, circuit, now_s, _error_count)
 
 
 def decision_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
     """The reason of a decision; `None`: no detector trips."""
-    cause = _tripping_detector(policy, circuit, now_s)
-    if cause is None:
-        return None
-    detector, memory = cause
-    if isinstance(detector, SameError):
-        worst = detector.worst(memory)
-        text = "" if worst is None else worst.text
-        return f'Same error repeated {plural(detector.threshold, "time")}: "{text}"'
-    return _cause_text(detector, memory, circuit, now_s)
+    return _cause_words(policy, circuit, now_s, _error_text)
 
 
 def failures_in_a_row(row: int, circuit: Circuit) -> int:
@@ -312,26 +296,37 @@ def failures_in_a_row(row: int, circuit: Circuit) -> int:
     return row + circuit.outage.failed_probes
 
 
-def _tripping_detector(
-    policy: Policy, circuit: Circuit, now_s: float
-) -> tuple[Detector, Any] | None:
+def _error_count(detector: SameError, memory: Any) -> str:
+    worst = detector.worst(memory)
+    times = plural(0 if worst is None else worst.times, "time")
+    return f"Same error repeated {times} (threshold: {detector.threshold})"
+
+
+def _error_text(detector: SameError, memory: Any) -> str:
+    worst = detector.worst(memory)
+    text = "" if worst is None else worst.text
+    return f'Same error repeated {plural(detector.threshold, "time")}: "{text}"'
+
+
+def _cause_words(
+    policy: Policy, circuit: Circuit, now_s: float, same_error: Callable[[SameError, Any], str]
+) -> str | None:
     """The first detector that trips or, while the circuit warns, that is one step before a trip."""
     needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
     for detector, memory in zip(policy.detectors, circuit.memories, strict=True):
-        if detector.heat(memory, now_s) >= needed:
-            return detector, memory
+        if detector.heat(memory, now_s) < needed:
+            continue
+        if isinstance(detector, SameError):
+            return same_error(detector, memory)
+        if isinstance(detector, ConsecutiveFailures):
+            row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
+            return f"{row} (threshold: {detector.threshold})"
+        if isinstance(detector, NoProgress):
+            row = plural(memory.iterations, "iteration")
+            return f"No progress in {row} (threshold: {detector.threshold})"
+        reason = detector.reason(memory, now_s)
+        return f"Output declined: {reason}" if isinstance(detector, OutputDecline) else reason
     return None
-
-
-def _cause_text(detector: Detector, memory: Any, circuit: Circuit, now_s: float) -> str:
-    if isinstance(detector, ConsecutiveFailures):
-        row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
-        return f"{row} (threshold: {detector.threshold})"
-    if isinstance(detector, NoProgress):
-        row = plural(memory.iterations, "iteration")
-        return f"No progress in {row} (threshold: {detector.threshold})"
-    reason = detector.reason(memory, now_s)
-    return f"Output declined: {reason}" if isinstance(detector, OutputDecline) else reason
 
 
 LONGEST_GIST = 600

@@ -23,7 +23,7 @@ from types import (
     GeneratorType,
     MethodType,
 )
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from switchgear._breaker.nesting import await_in_probe, call_in_probe
 from switchgear._core.errors import Rejected
@@ -327,12 +327,12 @@ def guarded_generator(
     return guarded
 
 
-class _Timed:
-    """A generator that measures the time its producer takes; `yield from` goes through it."""
+class _TimedStream:
+    """A generator of either kind, and the time that its producer took so far."""
 
     __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
 
-    _generator: Generator[Any, Any, Any]
+    _generator: Any
 
     def __init__(self, breaker: "CircuitBreaker", permit: Permit) -> None:
         self._breaker = breaker
@@ -340,13 +340,19 @@ class _Timed:
         self._seconds = 0.0
         self.gave_back_what_was_thrown = False
 
-    def of(self, generator: Generator[Any, Any, Any]) -> "_Timed":
+    def of(self, generator: Any) -> Self:
         self._generator = generator
         return self
 
     @property
     def seconds(self) -> float | None:
         return self._seconds if self._breaker.takes_time else None
+
+
+class _Timed(_TimedStream):
+    """For generators: `yield from` goes through it."""
+
+    __slots__ = ()
 
     def __iter__(self) -> "_Timed":
         return self
@@ -454,25 +460,10 @@ async def _one_by_one(items: Iterable[Any]) -> AsyncGenerator[Any, Any]:
         yield item
 
 
-class _AsyncTimed:
-    """The same as `_Timed` for an async generator, for which Python has no `yield from`."""
+class _AsyncTimed(_TimedStream):
+    """For async generators, for which Python has no `yield from`."""
 
-    __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
-
-    _generator: AsyncGenerator[Any, Any]
-
-    def __init__(self, breaker: "CircuitBreaker", permit: Permit) -> None:
-        self._breaker = breaker
-        self._permit = permit
-        self._seconds = 0.0
-        self.gave_back_what_was_thrown = False
-
-    def of(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generator = generator
-
-    @property
-    def seconds(self) -> float | None:
-        return self._seconds if self._breaker.takes_time else None
+    __slots__ = ()
 
     async def advance(self, sent: Any, thrown: BaseException | None) -> Any:
         """The next item, or `_END`."""
