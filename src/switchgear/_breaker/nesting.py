@@ -225,7 +225,6 @@ class Block:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The key under which it is stored."""
         return id(self.breaker), self.frame_id
 
 

@@ -177,7 +177,6 @@ def _copy_name(lazy: Any, name: str, qualname: str) -> Any:
 
 
 def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
-    """The wrapper that fits the function's shape."""
     # A process that guards only with `call` never needs this import.
     import inspect  # noqa: PLC0415
 

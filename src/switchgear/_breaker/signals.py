@@ -52,7 +52,6 @@ def check_test(field: str, test: Any) -> None:
 
 
 def matches(test: ExceptionTest, error: BaseException) -> bool:
-    """Whether `test` matches the exception."""
     if isinstance(test, type | tuple):
         return issubclass(type(error), test)
     return bool(test(error))
@@ -113,7 +112,6 @@ def _names(test: ExceptionTest, group: BaseException) -> bool:
 
 
 def _members(group: Any) -> Iterator[BaseException]:
-    """The exceptions in a group and its nested groups."""
     groups = [group]
     while groups:
         for one in MEMBERS(groups.pop()):

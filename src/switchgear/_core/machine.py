@@ -100,7 +100,6 @@ class Draft:
     def note(
         self, kind: EventKind, before: Phase, reason: str, *, by: str = "", why: str = ""
     ) -> None:
-        """Add a numbered event."""
         self.event_seq += 1
         retry_at_s = self.outage.retry_at_s
         self.events.append(
@@ -204,7 +203,6 @@ def _free_probe(policy: Policy, circuit: Circuit | Draft) -> bool:
 
 
 def _first_lease_s(circuit: Circuit | Draft) -> float:
-    """When the lease of the first running probe ends."""
     leases = [permit.lease_until_s for permit in circuit.probing.permits]
     return min([lease for lease in leases if lease is not None], default=-math.inf)
 
@@ -442,7 +440,6 @@ def _with_failure(
 
 
 def _is_probing(draft: Draft, permit: Permit | None) -> bool:
-    """Whether a result with this permit is the result of a probe."""
     return draft.phase is Phase.HALF_OPEN and (permit is None or permit.probe != 0)
 
 

@@ -82,7 +82,6 @@ def check_int(field: str, value: Any, *, least: int = 1) -> int:
 
 
 def check_seconds(field: str, value: Any) -> float:
-    """A finite number of seconds above zero."""
     return float(_number(field, value, "must be a finite number of seconds above 0", above=0.0))
 
 
@@ -98,7 +97,6 @@ def check_window_s(field: str, value: Any) -> float:
 
 
 def check_positive(field: str, value: Any) -> float:
-    """A finite number above zero."""
     return float(_number(field, value, "must be a finite number above 0", above=0.0))
 
 
@@ -122,12 +120,10 @@ def check_at_least(field: str, value: Any, least: float) -> float:
 
 
 def check_number(field: str, value: Any) -> float:
-    """A finite number."""
     return float(_number(field, value, "must be a finite number"))
 
 
 def check_list(field: str, value: Any, length: int | None = None) -> list[Any]:
-    """A list, of that length if one is given."""
     if not isinstance(value, list) or (length is not None and len(value) != length):
         size = "" if length is None else f" of {length}"
         raise ValueError(f"{field} is {value!r}: it must be a list{size}")
@@ -135,21 +131,18 @@ def check_list(field: str, value: Any, length: int | None = None) -> list[Any]:
 
 
 def check_text(field: str, value: Any) -> str:
-    """A string that is not empty."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{field} is {value!r}: it must be a text that is not empty")
     return value
 
 
 def check_bool(field: str, value: Any) -> bool:
-    """`True` or `False`."""
     if not isinstance(value, bool):
         raise ValueError(f"{field} is {value!r}: it must be true or false")
     return value
 
 
 def check_one_of(field: str, value: Any, known: tuple[str, ...]) -> str:
-    """One of the allowed texts."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{field} is {value!r}: it must be one of {', '.join(known)}")
     return value

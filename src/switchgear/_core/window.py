@@ -166,7 +166,6 @@ class TimeQueue(NamedTuple):
         return self.middle[chunk][index] if chunk < len(self.middle) else self.newest[index]
 
     def dump(self) -> list[float]:
-        """The times, oldest first."""
         times = list(self.oldest[self.start :])
         for chunk in self.middle:
             times.extend(chunk)
@@ -202,7 +201,6 @@ class TimeWindow(NamedTuple):
     """Earlier slices that are not empty, as (index, total, hits), oldest first."""
 
     def at(self, now_s: float, window_s: float) -> "TimeWindow":
-        """The window at `now_s`."""
         total, hits, index, slice_total, slice_hits, closed = self
         now_index = int(now_s * SLICES // window_s)
         if now_index <= index:

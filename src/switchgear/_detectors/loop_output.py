@@ -58,7 +58,6 @@ class Outputs(NamedTuple):
 
 
 def median(lengths: tuple[int, ...]) -> float:
-    """The median."""
     ordered = sorted(lengths)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
@@ -240,7 +239,6 @@ class OutputDecline(Detector):
         )
 
     def measure(self, memory: Outputs, now_s: float) -> Measure:
-        """Short outputs in a row."""
         return Measure(memory.low, 2, "outputs")
 
     def dump(self, memory: Outputs) -> list[Any]:

@@ -69,7 +69,6 @@ class Errors(NamedTuple):
         )
 
     def end_row(self) -> "Errors":
-        """End the row of equal errors."""
         return self._replace(row_key="", row=0, row_text="")
 
     def last(self) -> CountedError | None:

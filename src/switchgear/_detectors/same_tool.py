@@ -42,7 +42,6 @@ class ToolFlood(Detector):
         return f"{plural(memory, 'call')} without a file change (more than {self.threshold} trips)"
 
     def measure(self, memory: int, now_s: float) -> Measure:
-        """The calls, and the first number that trips."""
         return Measure(memory, self.threshold + 1, "calls")
 
     def dump(self, memory: int) -> int:
@@ -121,7 +120,6 @@ class SameTool(Detector):
         return f"{what}{same.get(self.match, '')} (more than {self.threshold} trips)"
 
     def measure(self, memory: EqualCalls, now_s: float) -> Measure:
-        """The row, and the first length that trips."""
         return Measure(memory.times, self.threshold + 1, "calls")
 
     def dump(self, memory: EqualCalls) -> list[Any]:

@@ -137,7 +137,6 @@ class TotalCost(Detector):
         return memory
 
     def measure(self, memory: int, now_s: float) -> Measure:
-        """The total, and the lowest total that trips."""
         return Measure(memory, self.limit_micros + 1, "micros")
 
     def dump(self, memory: int) -> int:

@@ -94,7 +94,6 @@ class Backlog:
 
     @property
     def waiting(self) -> int:
-        """Number of unsaved updates."""
         messages = (*self._in_doubt.values(), *self._messages)
         listed = sum(message.signal.count + message.signal.refused for message in messages)
         return listed + sum(pile.count + pile.refused for pile in self._piles.values())

@@ -104,21 +104,17 @@ class MemoryLedger:
         return done.answer
 
     def value(self, shelf: str, key: str) -> Any:
-        """The current value; `None`: none."""
         return self._read(self._texts.get((shelf, key)))
 
     def keys(self, shelf: str) -> list[str]:
-        """The keys of a shelf that have values, sorted."""
         with self._lock:
             return sorted(key for found, key in self._texts if found == shelf)
 
     def lines(self, shelf: str, key: str) -> list[Any]:
-        """All lines of a value, oldest first."""
         with self._lock:
             return [self._read(line) for line in self._lines.get((shelf, key), ())]
 
     def remove(self, shelf: str, key: str) -> None:
-        """Remove a value with its lines. Idempotent."""
         with self._lock:
             self._texts.pop((shelf, key), None)
             self._lines.pop((shelf, key), None)

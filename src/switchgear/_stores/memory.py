@@ -55,7 +55,6 @@ class MemoryCell(ForkSafeLock):  # type: ignore[misc]  # final in the stubs, not
         return self.apply(key, policy, message, now_s)
 
     def restore(self, circuit: Circuit) -> None:
-        """Replace the circuit by one from elsewhere."""
         self._circuit = circuit
 
 

@@ -653,7 +653,6 @@ def tool_error(tool: str, error: BaseException) -> str:
 
 
 def with_warning(text: str, warning: str | None) -> str:
-    """A result and the warning of Switchgear after it."""
     return text if warning is None else f"{text}\n\n{warning}" if text else warning
 
 
@@ -670,7 +669,6 @@ def as_text(value: Any) -> str:
 
 
 def clipped(text: str) -> str:
-    """The beginning and the end of a text."""
     if len(text) <= LONGEST_TEXT:
         return text
     return f"{text[: LONGEST_TEXT // 2]}\n…\n{text[-LONGEST_TEXT // 2 :]}"

@@ -293,7 +293,6 @@ class GuardedHttpCall:
 
     @property
     def is_error(self) -> bool:
-        """Whether the response has an error status."""
         return self._status >= 400
 
     def feed(self, chunk: bytes) -> None:
@@ -525,7 +524,6 @@ def _begun(guard: HttpGuard, wire: Wire, step: Step, *, is_async: bool) -> Any:
 
 
 def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
-    """Serve one call of a blocking client."""
     steps = exchange(attempts, wire)
     try:
         step = next(steps)
@@ -543,7 +541,6 @@ def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
 
 
 async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
-    """Serve one call of an async client."""
     steps = exchange(attempts, wire)
     try:
         step = next(steps)
@@ -637,7 +634,6 @@ class AsyncGuardedChunks:
         await call.aend()
 
     async def aclose(self) -> None:
-        """Close the response; before its end this is no failure."""
         try:
             close = getattr(self._chunks, "aclose", None)
             if close is not None:

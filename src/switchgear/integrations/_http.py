@@ -32,7 +32,6 @@ def library_of(value: Any) -> Any:
 
 
 def outgoing_of(request: Any) -> Outgoing:
-    """A request of either library."""
     url = request.url
     try:
         body: bytes | None = request.content

@@ -109,15 +109,12 @@ class _MiddlewareWire:
         return self._wrappers[id(response)]
 
     def send(self, attempt: HttpAttempt) -> Any:
-        """Send it through the rest of the middleware."""
         return self._unwrapped(self._call_next(self._sent(attempt)))
 
     def read(self, response: Any) -> Any:
-        """The body of an error response."""
         return response.read()
 
     def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
-        """The response, with its stream guarded."""
         guard_stream(response, call)
         return response
 
@@ -152,14 +149,11 @@ class _MiddlewareWire:
 
 class _AsyncMiddlewareWire(_MiddlewareWire):
     async def send(self, attempt: HttpAttempt) -> Any:
-        """Send it through the rest of the middleware."""
         return self._unwrapped(await self._call_next(self._sent(attempt)))
 
     async def read(self, response: Any) -> Any:
-        """The body of an error response."""
         return await response.aread()
 
     def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
-        """The response, with its stream guarded."""
         guard_stream(response, call, is_async=True)
         return response

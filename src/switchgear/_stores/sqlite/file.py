@@ -74,7 +74,6 @@ def from_sqlite(label: str, error: sqlite3.Error, busy_timeout_s: float, folder:
 
 
 def from_system(label: str, error: OSError) -> StoreError:
-    """The store's error for one of the file system's."""
     why = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(label, why, _WRITABLE)
@@ -92,7 +91,6 @@ def locked_too_long(label: str, busy_timeout_s: float) -> StoreUnavailable:
 
 
 def is_full(folder: str) -> bool:
-    """Whether the disk of the folder is nearly full."""
     try:
         disk = os.statvfs(folder)
     except OSError:
@@ -258,7 +256,6 @@ class Opened(NamedTuple):
     """Where the last commit is described; `None`: nowhere."""
 
     def close(self) -> None:
-        """Close the file and its companion files."""
         self.db.close()
         if self.head is not None:
             self.head.close()
@@ -328,7 +325,6 @@ class DatabaseFile:
             os.close(lock)
 
     def trouble(self, error: sqlite3.Error) -> StoreError:
-        """The store's error for one of SQLite's."""
         return from_sqlite(self.label, error, self._busy_timeout_s, self._folder)
 
     def lies_aside(self, stamp: str) -> bool:

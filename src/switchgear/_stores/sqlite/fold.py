@@ -126,7 +126,6 @@ class Written(NamedTuple):
     recent: RecentText | None = None
 
     def text(self) -> str:
-        """The circuit as it is stored."""
         return f'{{"schema":{SCHEMA},{",".join(filter(None, self.texts))}}}'
 
 
@@ -355,7 +354,6 @@ class Head:
         return _parse_commit(record, self._boot)
 
     def close(self) -> None:
-        """Close the file."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
@@ -453,7 +451,6 @@ def write(db: sqlite3.Connection, name: str, text: str | None, until_s: float) -
 
 
 def forget(db: sqlite3.Connection, now_s: float) -> None:
-    """Remove expired notes."""
     db.execute(
         "DELETE FROM meta WHERE name >= 'note:' AND name < 'note;' AND CAST(value AS REAL) <= ?",
         (now_s,),

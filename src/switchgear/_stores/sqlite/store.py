@@ -242,11 +242,9 @@ class SqliteLedger:
         return self._link.run(self._link.transact, self._amend, shelf, key, work)
 
     def value(self, shelf: str, key: str) -> Any:
-        """The current value; `None`: none."""
         return self._link.run(self._read, shelf, key)
 
     def keys(self, shelf: str) -> list[str]:
-        """The keys of a shelf that have values, sorted."""
         return [fold.name(key) for (key,) in self._link.run(_keys, shelf)]
 
     def lines(self, shelf: str, key: str) -> Iterator[Any]:
@@ -261,7 +259,6 @@ class SqliteLedger:
             last = page[-1][0]
 
     def remove(self, shelf: str, key: str) -> None:
-        """Remove a value with its lines. Idempotent."""
         self._link.write(_remove, shelf, key)
 
     def _amend(self, db: sqlite3.Connection, shelf: str, key: str, work: Work) -> Any:
@@ -325,7 +322,6 @@ class Marks:
         self._last = "", 0
 
     def set(self, key: str, at_s: float) -> None:
-        """A circuit fails now."""
         view = self._view if self._tried else self._opened()
         if view is not None:
             last = self._last  # one read: another thread may replace it
