@@ -180,6 +180,7 @@ def _earlier(policy: Policy, circuit: Circuit, data: dict[str, Any]) -> Circuit:
 
 
 def dump_event(event: Event) -> dict[str, Any]:
+    """An event as JSON values."""
     return {"schema": SCHEMA, **event._asdict()}
 
 
