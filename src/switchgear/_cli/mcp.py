@@ -1,4 +1,4 @@
-"""`switchgear mcp` and `switchgear requests`: agents learn why they were refused, people answer requests."""
+"""`switchgear mcp` and `switchgear requests`: agents look up why they were refused, people answer requests."""
 
 import os
 

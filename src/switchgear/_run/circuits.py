@@ -1,4 +1,4 @@
-"""The circuits that a run answers to: its loop, and the provider behind its agent.
+"""The circuits of a run: its loop, and the provider behind its agent.
 
 The loop's circuit is named by folder, task, agent and validation, so that starting the same thing
 again meets the trip that the last run ended with.
