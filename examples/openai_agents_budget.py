@@ -14,7 +14,7 @@ answer = ModelResponse(output=[assistant_message("Done.")], usage=usage, respons
 Gpt = type("Gpt", (ScriptedModel,), {"model": "gpt-4o"})  # stands for a model of OpenAI
 panel = Panel("memory:")
 panel.budgets.open("team", 10_000)
-agents = [Agent(name, model=Gpt([answer] * 10)) for name in ("Ann", "Bob")]
+agents = [Agent(name, model=Gpt([answer] * 10)) for name in ("researcher", "writer")]
 guarded = [guard(agent, panel=panel, budget="team") for agent in agents]
 
 

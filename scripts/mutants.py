@@ -75,7 +75,7 @@ FIRST = {
     "_core/policy.py": "tests/unit/core/test_verdicts.py",
     "_core/machine.py": "tests/unit/core/test_verdicts.py",
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
-    "_breaker/tickets.py": "tests/unit/breaker/test_runs.py",
+    "_breaker/tickets.py": "tests/unit/breaker/test_tickets.py",
     "_stores/fallback.py": "tests/unit/stores/test_submitter.py",
     "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py",
     **dict.fromkeys(
@@ -115,7 +115,7 @@ TESTS = (
     "tests/unit/fleet/test_fleet_detectors.py",
     "tests/unit/core/test_verdicts.py",
     "tests/unit/core/test_recovery.py",
-    "tests/unit/breaker/test_runs.py",
+    "tests/unit/breaker/test_tickets.py",
     "tests/unit/core/test_wire.py",
     "tests/unit/core/test_windows.py",
     "tests/property/test_machine.py",

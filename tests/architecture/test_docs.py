@@ -287,7 +287,7 @@ def fields_of(kind: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(kind).parameters.values())
 
 
-def test_the_site_asks_for_nothing_from_the_network() -> None:
+def test_the_site_loads_nothing_from_the_network() -> None:
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert "\n  font: false\n" in settings, "mkdocs.yml must keep `font: false`: no web fonts"
     assert "\n    - js/iframe-worker.js\n" in settings, (

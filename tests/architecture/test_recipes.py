@@ -58,7 +58,7 @@ def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
         "HOME": str(package.parents[1] / "home"),
         "XDG_STATE_HOME": str(package.parents[1] / "state"),
         "PATH": f"{cwd / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": str(package.parent),
+        "PYTHONPATH": os.pathsep.join((str(package.parent), str(cwd))),
     }
     done = subprocess.run(
         words,
@@ -72,6 +72,13 @@ def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def insert(file: Path, place: str, text: str, *, before: bool = False) -> None:
+    """Insert a text behind a place in a file, or before it."""
+    old = file.read_text()
+    assert old.count(place) == 1, f"{file.name} has {old.count(place)} of {place!r}"
+    file.write_text(old.replace(place, text + place if before else place + text))
 
 
 def test_an_agent_is_one_package_and_one_row(package: Path, tmp_path: Path) -> None:
@@ -126,13 +133,10 @@ def test_a_detector_is_one_file_and_one_row(package: Path, tmp_path: Path) -> No
     detector = code("Add a detector", "python")[0]
     name = re.findall(r"^class (\w+)\(Detector\)", detector, re.MULTILINE)[0]
     (package / "_detectors" / "total_failures.py").write_text(detector)
+    line = f"from switchgear._detectors.total_failures import {name}"
     registry = package / "_detectors" / "__init__.py"
-    text = registry.read_text()
-    text = text.replace(
-        "ALL: ", f"from switchgear._detectors.total_failures import {name}\n\nALL: ", 1
-    )
-    text = re.sub(r"^(ALL: [^\n]*= \(\n)", rf"\1    {name},\n", text, count=1, flags=re.MULTILINE)
-    registry.write_text(text)
+    insert(registry, "from switchgear._core.detector import Detector, Measure\n", f"{line}\n")
+    insert(registry, "ALL: tuple[type[Detector], ...] = (\n", f"    {name},\n")
     script = f"""
 from switchgear import CircuitBreaker, Policy, Signal
 from switchgear._detectors.policy_wire import dump_policy, load_policy
@@ -145,3 +149,26 @@ for ok in (False, True, False):
 print(breaker.state)
 """
     assert run(package, tmp_path, sys.executable, "-c", script).strip().endswith("open")
+
+
+def test_the_laws_of_detectors_hold_for_the_one_of_the_recipe(
+    package: Path, tmp_path: Path
+) -> None:
+    (package / "_detectors" / "total_failures.py").write_text(code("Add a detector", "python")[0])
+    line = "from switchgear._detectors.total_failures import TotalFailures\n"
+    registry = package / "_detectors" / "__init__.py"
+    insert(registry, "from switchgear._core.detector import Detector, Measure\n", line)
+    insert(registry, "ALL: tuple[type[Detector], ...] = (\n", "    TotalFailures,\n")
+    config, naive, kind, attack = code("Add a detector", "py")
+    attacks = package / "_analysis" / "selftest" / "attacks.py"
+    insert(attacks, "_ATTACKS: dict[str, Make] = {\n", attack)
+    tests = tmp_path / "tests"
+    shutil.copytree(ROOT / "tests" / "property", tests / "property")
+    shutil.copy(ROOT / "tests" / "depth.py", tests)
+    strategies, oracle = tests / "property" / "strategies.py", tests / "property" / "naive.py"
+    insert(strategies, "CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {\n", config)
+    insert(oracle, "KINDS: dict[type[Detector], Kind] = {\n", kind)
+    insert(oracle, "KINDS: dict", f"{naive}\n\n", before=True)
+    laws = str(tests / "property" / "test_detector_laws.py")
+    words = ("-q", "-p", "no:cacheprovider", "-k", "total_failures", laws)
+    assert " passed" in run(package, tests, sys.executable, "-m", "pytest", *words)

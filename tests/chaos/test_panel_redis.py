@@ -122,7 +122,7 @@ def test_frozen_and_thawed(redis_server: Server) -> None:
             redis_server.resume()
 
 
-def test_cut_off_and_mended(redis_server: Server) -> None:
+def test_cut_off_and_restored(redis_server: Server) -> None:
     with (
         Proxy(redis_server.port) as proxy,
         site(f"redis://127.0.0.1:{proxy.port}", redis_server.url) as place,
@@ -161,7 +161,7 @@ def test_what_others_did_meanwhile_is_learnt_when_the_way_is_free_again(
         assert place.stored().totals.failed == 1
 
 
-def test_an_order_given_elsewhere_arrives_by_push(redis_server: Server) -> None:
+def test_an_override_of_another_process_arrives_by_push(redis_server: Server) -> None:
     with site(redis_server.url) as place:
         eventually(lambda: place.panel.store.refresh_s is None, "pushes arrive")
         assert place.breaker.call(len, "abc") == 3

@@ -156,7 +156,7 @@ def _without_its_store(
         assert not stage.panel.budgets.audit("proxy").problems
 
 
-def test_without_a_budget_calls_go_on_while_the_store_is_gone(tmp_path: Path) -> None:
+def test_without_a_budget_calls_continue_while_the_store_is_gone(tmp_path: Path) -> None:
     place = tmp_path / "state.db"
     up = FakeUpstream(answers(reply(message())))
     with proxying(up, store=f"sqlite:///{place}") as stage:

@@ -170,7 +170,7 @@ def test_a_backlog_whose_replies_are_lost_is_saved_once(server: Server, fault: s
     assert failed_of(server) == 1001
 
 
-def test_the_answer_to_a_probe_that_was_lost_is_asked_for_again(server: Server) -> None:
+def test_a_lost_reply_to_a_probe_is_requested_again(server: Server) -> None:
     policy = Policy([ConsecutiveFailures(1)], Cooldown(0.001))
     with store_behind(server) as (store, proxy):
         store.apply("api", policy, FAILED, store.now_s())
@@ -302,7 +302,7 @@ def test_two_writers_are_counted_once_whichever_reply_is_not_theirs(
 
 
 @pytest.mark.parametrize("fault", STALE)
-def test_what_is_read_is_what_was_asked_for(server: Server, fault: str) -> None:
+def test_what_is_read_is_what_was_requested(server: Server, fault: str) -> None:
     with store_behind(server) as (store, proxy):
         for key, count in (("a", 1), ("b", 2)):
             for _ in range(count):

@@ -150,7 +150,7 @@ def test_a_network_that_swallows_everything_is_a_server_that_does_not_answer(
         other.close()
 
 
-def test_a_replica_that_is_promoted_goes_on_with_the_circuits(server: Server) -> None:
+def test_a_replica_that_is_promoted_continues_with_the_circuits(server: Server) -> None:
     with running("--replicaof", "127.0.0.1", str(server.port)) as replica:
         store = RedisStore(server.url, timeout_s=TIMEOUT_S)
         eventually(lambda: "master_link_status:up" in replica.say("INFO", "replication"), "in step")
@@ -174,7 +174,7 @@ def test_a_replica_that_is_promoted_goes_on_with_the_circuits(server: Server) ->
         behind.close()
 
 
-def test_a_cluster_whose_node_dies_goes_on_with_its_replica() -> None:
+def test_a_cluster_whose_node_dies_continues_with_its_replica() -> None:
     with running_cluster(replicas=1) as cluster:
         store = RedisStore(cluster.url, timeout_s=TIMEOUT_S)
         heard: list[Circuit] = []

@@ -57,7 +57,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
     # Messages
 
-    def test_an_empty_store_knows_nothing(self, store: Store) -> None:
+    def test_an_empty_store_has_no_circuits(self, store: Store) -> None:
         assert store.get("api") is None
         assert list(store.find()) == []
         assert store.events() == []
@@ -133,7 +133,7 @@ class StoreContract(KeepingContract, TransactionContract):
         assert found is not None
         assert (found.circuit.version, found.circuit.seen_s) == (1, NOW_S)
 
-    def test_hearing_only_what_time_it_is_lets_a_wait_end(self, store: Store) -> None:
+    def test_advancing_the_time_ends_a_wait(self, store: Store) -> None:
         tell(store, "api", FAILED, FAILED, FAILED)
         time = Record(Signal(count=0))
         assert store.apply("api", POLICY, time, NOW_S + 9.0).events == ()
@@ -176,7 +176,7 @@ class StoreContract(KeepingContract, TransactionContract):
             store.apply("api", policy, Record(Signal(ok=False, error="boom")), NOW_S)
         assert store.apply("api", policy, FAILED, NOW_S).circuit.totals.failed == 2
 
-    def test_a_changed_policy_takes_over_what_it_understands(self, store: Store) -> None:
+    def test_a_changed_policy_takes_over_the_evidence_that_it_can_read(self, store: Store) -> None:
         tell(store, "api", FAILED, FAILED)
         wider = Policy([FailureRate(window=4), ConsecutiveFailures(threshold=4)])
         assert store.apply("api", wider, FAILED, NOW_S).circuit.phase is Phase.CLOSED
@@ -185,9 +185,7 @@ class StoreContract(KeepingContract, TransactionContract):
         assert found is not None
         assert found.policy == wider
 
-    def test_the_policy_that_judged_last_is_kept_even_if_nothing_else_changed(
-        self, store: Store
-    ) -> None:
+    def test_the_last_policy_is_stored_even_if_nothing_else_changed(self, store: Store) -> None:
         tell(store, "api", OK)
         stricter = POLICY.replace(strict=True)
         store.apply("api", stricter, Acquire(), NOW_S)

@@ -43,7 +43,7 @@ class KeepingContract:
 
     # Events
 
-    def test_events_come_in_order_and_go_on_behind_a_cursor(self, store: Store) -> None:
+    def test_events_come_in_order_and_continue_behind_a_cursor(self, store: Store) -> None:
         for mode in (Mode.HELD_OPEN, Mode.SHADOW, Mode.AUTO):
             tell(store, "one", hold(mode))
             tell(store, "two", hold(mode))
@@ -137,7 +137,7 @@ class KeepingContract:
 
     # Forgetting
 
-    def test_a_vacuum_forgets_old_events_and_abandoned_circuits(self, store: Store) -> None:
+    def test_a_vacuum_removes_old_events_and_abandoned_circuits(self, store: Store) -> None:
         tell(store, "calm", OK)
         tell(store, "open", FAILED, FAILED, FAILED)
         tell(store, "held", hold(Mode.SHADOW), hold(Mode.HELD_OPEN))
@@ -148,13 +148,13 @@ class KeepingContract:
         assert [entry.event.circuit for entry in store.events()] == ["held", "held"]
         assert store.vacuum(keep_events=2, idle_s=100.0, now_s=NOW_S + 100.0) == (0, 0)
 
-    def test_a_forgotten_circuit_starts_again(self, store: Store) -> None:
+    def test_a_removed_circuit_starts_again(self, store: Store) -> None:
         tell(store, "api", FAILED, FAILED)
         store.vacuum(keep_events=10, idle_s=1.0, now_s=NOW_S + 1.0)
         assert store.get("api") is None
         assert store.apply("api", POLICY, FAILED, NOW_S + 2.0).circuit.totals.failed == 1
 
-    def test_one_circuit_can_be_forgotten_with_its_events_whatever_its_state(
+    def test_one_circuit_can_be_removed_with_its_events_whatever_its_state(
         self, store: Store
     ) -> None:
         forgets: Any = store  # what a self-test leaves behind; nobody else needs it

@@ -34,7 +34,9 @@ class TransactionContract:
         assert store.transact("session/a", lambda inside: inside.note) == "seen {}"
         assert store.transact("session/b", lambda inside: inside.note) is None
 
-    def test_a_transaction_that_only_asks_a_calm_circuit_writes_nothing(self, store: Store) -> None:
+    def test_a_transaction_that_only_acquires_from_a_closed_circuit_writes_nothing(
+        self, store: Store
+    ) -> None:
         assert store.transact(
             "a", lambda inside: inside.apply("api", POLICY, Acquire())
         ).verdict.admitted
@@ -56,7 +58,7 @@ class TransactionContract:
             store.apply("api", POLICY, OK, store.now_s())
         assert totals(store, "api").succeeded == 6
 
-    def test_a_note_is_replaced_removed_and_forgotten_in_time(self, store: Store) -> None:
+    def test_a_note_is_replaced_and_removed_and_expires(self, store: Store) -> None:
         def write(text: str | None, keep_s: float = 60.0) -> None:
             def work(inside: Transaction) -> None:
                 inside.note, inside.keep_s = text, keep_s

@@ -27,7 +27,7 @@ def events(panel: Panel, first: int, last: int) -> None:
         panel.breaker("provider/p").release(by="ana", why=f"back {number}")
 
 
-def test_a_reader_begins_with_the_oldest_and_goes_on_where_it_was(backend: Backend) -> None:
+def test_a_reader_begins_with_the_oldest_and_continues_where_it_was(backend: Backend) -> None:
     heard: list[int] = []
     with Panel(backend.open()) as panel:
         events(panel, 1, 3)

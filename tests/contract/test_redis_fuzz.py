@@ -105,7 +105,7 @@ def test_any_rubbish_in_the_queue_is_passed_over(server: Server, entries: list[b
 
 
 @given(raw=rubbish)
-def test_reading_rubbish_raises_nothing_but_what_it_says(raw: bytes) -> None:
+def test_reading_garbage_raises_only_documented_errors(raw: bytes) -> None:
     for read in (
         envelope.unseal,
         envelope.unseal_mail,

@@ -92,7 +92,7 @@ def test_an_unreadable_message_does_not_block_the_queue(server: Server, store: R
     assert server.say("LLEN", INBOX).startswith(":0")
 
 
-def test_a_message_judged_by_an_unknown_detector_is_folded_as_well_as_can_be(
+def test_a_message_evaluated_by_an_unknown_detector_is_folded_as_well_as_can_be(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)

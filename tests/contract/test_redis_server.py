@@ -238,7 +238,7 @@ def test_the_newer_state_wins_over_one_that_began_after_the_loss(
 # What a doctor wants to know
 
 
-def test_the_facts_warn_of_settings_that_forget_circuits(server: Server, store: RedisStore) -> None:
+def test_the_facts_warn_of_settings_that_lose_circuits(server: Server, store: RedisStore) -> None:
     tell(store)
     facts = store.facts()
     assert facts["server"].split()[0] in {"redis", "valkey"}

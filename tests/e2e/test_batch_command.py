@@ -415,7 +415,7 @@ def test_ctrl_c_twice_leaves_none_of_several_running(project: Project) -> None:
 
 BAD = [
     ("tasks:\n  - {name: a, task: x, agent: codx}\n", "tasks.yaml:2: tasks[0].agent: there is no agent"),
-    ("tasks:\n  - {name: a, task: x, agent: demo, needs: [a]}\n", "the tasks need each other"),
+    ("tasks:\n  - {name: a, task: x, agent: demo, needs: [a]}\n", "the tasks need each other in a cycle"),
     ("", "tasks.yaml: is empty"),
 ]  # fmt: skip
 
@@ -542,7 +542,7 @@ def project_run(project: Project) -> str:
     return files[0].parent.name
 
 
-def test_names_that_are_no_branch_names_get_branches_all_the_same(project: Project) -> None:
+def test_names_that_are_no_branch_names_get_branches_anyway(project: Project) -> None:
     names = {"v1..v2": DONE, "x.lock": DONE, "Case": DONE, "case": DONE}
     project.tasks("parallel: 4\ndefaults: {worktree: true, stuck: false}", **names)
     result = project.json()

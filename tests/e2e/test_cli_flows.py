@@ -272,7 +272,7 @@ def test_the_flag_wins_over_the_environment_and_that_over_the_configuration(
     assert shown["store"] == {"value": variable, "from": "SWITCHGEAR_STORE"}
 
 
-def test_the_configured_policy_judges_what_is_recorded(run: Run, tmp_path: Path) -> None:
+def test_the_configured_policy_evaluates_what_is_recorded(run: Run, tmp_path: Path) -> None:
     (tmp_path / "project" / "switchgear.yaml").write_text(
         "circuits: [{match: op/*, policy: operation}]\n"
     )

@@ -161,7 +161,7 @@ def test_a_run_that_never_began_costs_nothing(project: Project) -> None:
     assert not list(runs.iterdir()), "it leaves no folder behind"
 
 
-def test_an_empty_node_refuses_a_run_and_more_money_lets_it_go_on(project: Project) -> None:
+def test_an_empty_node_refuses_a_run_and_more_money_lets_it_continue(project: Project) -> None:
     project("budgets", "set", "atlas", "0.5")
     goes_on = SPENDS + "; tell(type='result', text='more', success=None)"
     ended = project.json("run", "x", "--budget-node", "atlas", agent=goes_on)
@@ -576,10 +576,10 @@ def test_two_runs_in_one_folder_report_each_other(project: Project) -> None:
     quick = project("run", "quick", agent=body)
     slow.terminate()
     slow.communicate(timeout=LIMIT_S)
-    assert "is active in this folder, too" in quick.stdout
+    assert "is also active in this folder" in quick.stdout
 
 
-def test_resume_goes_on_with_task_options_and_spending(project: Project) -> None:
+def test_resume_continues_with_task_options_and_spending(project: Project) -> None:
     first = project.json("run", "count", "--max-iterations", "1", agent=GOES_ON)
     assert first["resume"].endswith(f"switchgear resume {first['run']} --max-iterations 2")
     second = project.json("resume", first["run"], "--max-iterations", "3")

@@ -12,7 +12,9 @@ from switchgear.integrations._agent_run import AgentGuard, GuardedRun, ModelName
 from switchgear.testing import FakeClock
 
 
-def test_a_guard_without_a_panel_judges_its_own_tool_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guard_without_a_panel_evaluates_its_own_tool_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     panel = Panel("memory:")
     monkeypatch.setattr(_agent_run, "_default_panel", [panel])
     run = AgentGuard("test").run()

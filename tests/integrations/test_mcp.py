@@ -179,7 +179,7 @@ def test_a_server_counts_returned_errors_and_ignores_bad_arguments() -> None:
     assert panel.breaker("tool/returns_error").totals.failed == 1
 
 
-def test_a_server_judges_each_session_by_itself() -> None:
+def test_a_server_evaluates_each_session_by_itself() -> None:
     tools = Tools()
     tools.broken = False
     user = "ann"

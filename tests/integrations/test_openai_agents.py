@@ -263,7 +263,7 @@ def test_models_by_name_come_from_a_provider_and_providers_can_be_guarded() -> N
     assert panel.breaker(PROVIDER).totals.succeeded == 2
 
 
-def test_every_run_is_judged_by_itself_unless_one_trace_holds_them() -> None:
+def test_every_run_is_evaluated_by_itself_unless_one_trace_holds_them() -> None:
     @function_tool
     def search(query: str) -> str:
         """Search."""

@@ -92,7 +92,7 @@ def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: s
 
 @pytest.mark.deep
 @pytest.mark.timeout(7200)  # a hundred thousand take long on a busy machine
-def test_random_commands_are_judged_without_failing_and_alike_behind_padding(
+def test_random_commands_are_evaluated_without_failing_and_alike_behind_padding(
     project: Project,
 ) -> None:
     random = Random(FUZZED)
@@ -108,7 +108,7 @@ def test_random_commands_are_judged_without_failing_and_alike_behind_padding(
 
 
 @pytest.mark.deep
-def test_tools_with_random_inputs_are_judged_without_failing(project: Project) -> None:
+def test_tools_with_random_inputs_are_evaluated_without_failing(project: Project) -> None:
     random = Random(5)
     keys = ("command", "path", "chars", "code", "url", "content", "patch", "args", "x", "cwd")
     tools = (

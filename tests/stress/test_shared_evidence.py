@@ -52,7 +52,7 @@ def ready(crew: list[tuple[Any, Any]]) -> None:
 
 
 @pytest.mark.parametrize("policy", ["default", "rate"])
-def test_one_faulty_process_is_isolated_and_the_others_go_on(url: str, policy: str) -> None:
+def test_one_faulty_process_is_isolated_and_the_others_continue(url: str, policy: str) -> None:
     crew = [begin(healthy, url, policy, 200.0) for _ in range(3)]
     crew.append(begin(faulty, url, policy, 0.05, 0.18))
     try:

@@ -65,7 +65,7 @@ def test_processes_that_begin_the_file_at_once_begin_one_file(tmp_path: Path) ->
     assert found.circuit.version == PROCESSES
 
 
-def test_processes_whose_file_is_damaged_under_them_all_go_on_with_one_new_file(
+def test_processes_whose_file_is_damaged_under_them_all_continue_with_one_new_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "state.db"

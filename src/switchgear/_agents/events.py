@@ -1,7 +1,7 @@
 """What an agent did, in the same values for all agents.
 
-Every reader turns its agent's stream into these values and nothing else, so that judging a
-run needs no format of an agent. Texts are already redacted, free of control characters and bounded.
+Every reader turns its agent's stream into these values and nothing else, so that evaluating a run needs no
+format of an agent. Texts are already redacted, free of control characters and bounded.
 """
 
 import re

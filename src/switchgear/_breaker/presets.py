@@ -1,8 +1,8 @@
 """Policies that are ready to use, as data: no class, branch or loop.
 
 Each has the shape of a policy in the configuration file, with the numbers of the documents that
-Switchgear unites, so that it can be read, copied and changed there. Every key is alive: a test
-changes each of them and sees the circuit behave otherwise.
+Switchgear unites, so that it can be read, copied and changed there. Every key has an effect: a test changes each of
+them and checks that the circuit behaves differently.
 """
 
 from typing import Any, NamedTuple

@@ -2,8 +2,8 @@
 
 Runs: how successes of a closed circuit are counted without a lock, and folded in later.
 
-A closed circuit admits everyone, so asking it can wait; and successes of calls that were not
-slow are all alike, so telling them can wait too. Each takes a ticket, which is one step of a C
+A closed circuit admits every call, so acquiring a permit can be deferred; and successes of calls that
+were not slow are all equal, so recording them can be deferred, too. Each takes a ticket, which is one step of a C
 iterator and therefore atomic; the caller that finds no ticket left folds the whole run as one signal.
 Failures and readers fold the run before themselves, so the order of evidence is exact.
 

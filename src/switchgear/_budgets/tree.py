@@ -1,6 +1,6 @@
 """Budgets as a tree: the stored value and the requests, which `fold.py` applies.
 
-A node is an amount that was set aside from the node above it: a team's money for a wave, a wave's
+A node is an amount that was reserved from the node above it: a team's money for a wave, a wave's
 for a story, a story's for a capsule, a capsule's for one invocation. Reserving is opening a node,
 settling is charging and closing it; what was not spent returns. So one rule keeps every parent:
 

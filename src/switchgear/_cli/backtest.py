@@ -146,7 +146,7 @@ outcome_options = several(
 @click.option(
     "--policy",
     metavar="NAME|FILE",
-    help="Policy to evaluate [default: the preset default; careful and eager are the others].",
+    help="Policy to evaluate: a preset (careful, default, eager), a name or a file. [default: default]",
 )
 @click.option(
     "--compare",

@@ -100,7 +100,7 @@ class Prepared(NamedTuple):
     "--when-alone",
     multiple=True,
     metavar="WHAT=CHOICE",
-    help="timeout=resume|accept|retry|skip, open=wait|force|skip|abort; overrides the file.",
+    help="What to do without a terminal: timeout=resume|accept|retry|skip or open=wait|force|skip|abort; overrides the file.",
 )
 @click.option(
     "--budget-node",
@@ -320,7 +320,7 @@ def _about(home: BatchFolder) -> str:
     """What is to be known of an earlier batch of the same file; empty: it is over."""
     kept, alive = home.read()
     if alive:
-        return f"batch {home.id} of this file is running, too"
+        return f"batch {home.id} of this file is also running"
     if kept.end in {"done", "partial"}:
         return ""
     return f"batch {home.id} of this file is not finished; --resume continues it"
@@ -336,7 +336,7 @@ def _refuse_clash(wanted: Batch, home: BatchFolder | None, base: str) -> None:
     if pair is not None:
         one, other = pair
         fail(
-            f"tasks {one!r} and {other!r} could run at the same time in {trees[one]}; let one need "
+            f"tasks {one!r} and {other!r} could run at the same time in {trees[one]}; make one need "
             "the other, give each a 'cwd' outside the other's repository, set 'worktree: true', "
             "or leave out --parallel"
         )

@@ -46,7 +46,7 @@ def list_budgets(*, as_json: bool) -> None:
         say_json([budget_values(one) for _, one in rows if one is not None])
         return
     if not rows:
-        say("No budgets yet. A program opens them, or 'switchgear budgets set TEAM DOLLARS' does.")
+        say("No budgets yet. Open one: switchgear budgets set TEAM DOLLARS")
         return
     _table([one for _, one in rows if one is not None], full=True)
     for root in [root for root, one in rows if one is None]:

@@ -131,7 +131,7 @@ def _options_after_refusal(
     else:
         who = "the operator must reset it" if sealed else "reset it"
         waiting = (
-            f"no use: it closes only by a manual reset; {who}",
+            f"not useful: only a manual reset closes it; {who}",
             f"switchgear reset {order_end}",
         )
     token = "; this needs the operator token" if sealed else ""
@@ -182,7 +182,7 @@ def record(
 ) -> None:
     """Record a result on CIRCUIT. Exit code 0: recorded, even if the circuit trips.
 
-    'ignored' counts as no evidence: a cancelled call, or a returned permit.
+    Use 'ignored' for a cancelled call or a returned permit: it is no evidence.
     """
     ok = {"success": True, "failure": False, "ignored": None}[outcome]
     if ok is not False and (facts["error"] is not None or facts["retry_after"] is not None):

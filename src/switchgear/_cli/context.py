@@ -72,7 +72,9 @@ class Session:
         self._borrowed = borrowed
         self.drains = True
         """Whether what is due is written and sent at the end, by a separate process."""
-        self.label = panel.store.label if absent is None else f"{SQLITE}{absent} (not there yet)"
+        self.label = (
+            panel.store.label if absent is None else f"{SQLITE}{absent} (does not exist yet)"
+        )
 
     def look_again(self) -> None:
         """Open the store if it was created in the meantime; for callers that poll."""
@@ -150,8 +152,8 @@ class Session:
             return configured  # there is none that could be read
         if found is None or found.policy == configured or self.is_operator():
             return configured
-        why = "the configured one differs, and replaces it only with the operator token"
-        warn(f"circuit {name!r} is judged by its stored policy: {why}")
+        why = "the configured one differs, and can replace it only with the operator token"
+        warn(f"circuit {name!r} uses its stored policy: {why}")
         return found.policy
 
     def _call_sinks(self, event: Event) -> None:

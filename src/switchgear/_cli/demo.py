@@ -195,6 +195,6 @@ def demo(speed: float) -> None:
 
     The provider is a real HTTP server on this machine's loopback and the calls are real; nothing
     leaves the machine and no key is needed. Takes about 13 seconds. Exit code 0: the circuit
-    opened, probed and closed as expected; 1: it did not.
+    opened, admitted a probe and closed as expected; 1: it did not.
     """
     raise SystemExit(run_demo(speed))

@@ -162,8 +162,8 @@ def _redis(choice: StoreChoice) -> Iterator[CheckResult]:
 def _terminal() -> Iterator[CheckResult]:
     encoding = getattr(sys.stdout, "encoding", None) or "unknown"
     if signs_for() is ASCII:
-        to_do = "for lamps and bars set LANG to a UTF-8 locale, such as C.UTF-8"
-        yield note(f"output encoding {encoding}: signs are drawn in ASCII", to_do)
+        to_do = "for graphical symbols and bars, set LANG to a UTF-8 locale such as C.UTF-8"
+        yield note(f"output encoding {encoding}: symbols are drawn in ASCII", to_do)
     else:
         yield good(f"output encoding {encoding}")
 
@@ -193,7 +193,9 @@ def _store(choice: StoreChoice) -> Iterator[CheckResult]:
     except (ValueError, ImportError) as error:
         yield problem(redact(str(error)))
     if choice.value in {"memory:", "memory://"}:
-        yield warning("the store is memory: it ends with each process", "name a file")
+        yield warning(
+            "the store is in memory: its content is lost when the process ends", "name a file"
+        )
 
 
 def _split_facts(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
@@ -270,7 +272,7 @@ def _policies(session: Session) -> Iterator[CheckResult]:
         if session.config.policy_for(found.circuit.key) not in (None, found.policy)
     ]
     if others:
-        what = f"{plural(len(others), 'circuit')} judged by another policy than the configured one"
+        what = f"{plural(len(others), 'circuit')} with another policy than the configured one"
         to_do = "to apply the configured one: 'switchgear record CIRCUIT ignored' with the token"
         yield warning(f"{what}, such as {others[0]!r}", to_do)
 
@@ -326,7 +328,9 @@ def _clock(session: Session) -> Iterator[CheckResult]:
         if found.circuit.seen_s > there_s + 60
     ]
     if ahead_of:
-        what = f"{plural(len(ahead_of), 'circuit')} from the future, such as {ahead_of[0]!r}"
+        what = (
+            f"{plural(len(ahead_of), 'circuit')} with times in the future, such as {ahead_of[0]!r}"
+        )
         yield warning(what, "a clock was ahead; these circuits do not change until then")
 
 
@@ -406,7 +410,7 @@ def _prove_hooks(
     try:
         store.forget(probe.circuit)
     except (StoreError, AttributeError) as error:
-        yield note(f"circuit {probe.circuit!r} of the trial could not be removed: {error}")
+        yield note(f"circuit {probe.circuit!r} of the test could not be removed: {error}")
     yield from hook_trials(agent.name, commands.get(event_of(agent.name, BEFORE)), _source())
     yield from _trust(agent, scope, folder, set(commands.values()))
 

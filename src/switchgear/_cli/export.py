@@ -348,7 +348,9 @@ def _check_head(data: dict[str, Any]) -> None:
     if data.get("format") != FORMAT:
         raise WireError(f"not an export of Switchgear: it must begin with the format {FORMAT!r}")
     if data.get("version") != VERSION:
-        raise WireError(f"its version is {data.get('version')!r}, and this one reads {VERSION}")
+        raise WireError(
+            f"its version is {data.get('version')!r}, and this Switchgear reads {VERSION}"
+        )
 
 
 def _no_constant(text: str) -> None:
@@ -463,7 +465,7 @@ def import_verb(file: str) -> None:
         say(f"{put} (as new or newer)")
         if found.accounts:
             put = _take(found.accounts, lambda one: take(ledger, one), "account")
-            say(f"{put} (as new, newer or other ones)")
+            say(f"{put} (those in the store are as new or newer, or are others)")
 
 
 def _take(found: list[T], put: Callable[[T], bool], what: str) -> str:

@@ -182,11 +182,11 @@ def route(agent: str, *, as_json: bool) -> None:
 
 
 @fleet.command(short_help="Resume a paused task.")
-@click.argument("story", callback=checked_text)
+@click.argument("story", metavar="TASK", callback=checked_text)
 @click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
 @operator_options
 def resume(story: str, *, why: str | None, by: str | None) -> None:
-    """Resume STORY, a task that was paused because of its cost. It may spend the same amount again.
+    """Resume TASK, which was paused because of its cost. It may spend the same amount again.
 
     Needs the operator token where one is configured.
     """
@@ -249,9 +249,9 @@ def _show(found: dict[str, Any]) -> None:
         for why in one["why"]:
             say(clean(f"  not {why}", 1000))
     for name, one in found["stories"].items():
-        state = f"paused: {one['why']}" if one["paused"] else "goes on"
+        state = f"paused: {one['why']}" if one["paused"] else "active"
         spent = dollars(one["spent_micros"])
-        say(clean(f"story {name} ({', '.join(one['owners'])}): {spent} spent, {state}"))
+        say(clean(f"task {name} ({', '.join(one['owners'])}): {spent} spent, {state}"))
     for title, kind in (("provider", "dependencies"), ("lock", "locks")):
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""

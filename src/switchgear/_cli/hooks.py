@@ -1,4 +1,4 @@
-"""`switchgear hooks install|status|uninstall|doctor`: the guard inside an agent."""
+"""`switchgear hooks install|status|uninstall|doctor`: guards an agent through its hooks."""
 
 import difflib
 import os

@@ -1,4 +1,4 @@
-"""`switchgear intervene`: what can be done about a stuck agent or a tripped circuit, and doing it.
+"""`switchgear intervene`: shows and takes the actions for a stuck agent or a tripped circuit.
 
 At a terminal the options are shown and a person chooses; without a terminal, the configured
 escalation decides about a stuck agent, and a circuit is left to its cooldown. Only what is possible

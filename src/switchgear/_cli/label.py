@@ -98,7 +98,7 @@ def label(
     """Label recorded runs as solved or not, with one key per run: least certain runs first.
 
     PATH is what `switchgear backtest` reads. For each run the command shows the task, its last steps,
-    and the outcome that they suggest; Enter accepts that. Labels are kept in the user's state folder.
+    and the outcome that they suggest; Enter accepts it. Labels are kept in the user's state folder.
     `backtest` and `tune` use them before any other outcome. Answering again replaces a label.
 
     Without a terminal, name the run: --run ID --outcome solved.
@@ -146,7 +146,7 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
     if not found and run_id:
         found = [row for row in rows if row.id.startswith(run_id)]
         if len({row.key for row in found}) > 1:
-            fail(f"--run {run_id!r}: {len(found)} runs begin so; give more of the id")
+            fail(f"--run {run_id!r}: {len(found)} runs begin with it; give more of the id")
     if not found:
         warn(f"--run {run_id!r}: there is no such run")
         return NO_RUN

@@ -1,4 +1,4 @@
-"""`switchgear mcp` and `switchgear requests`: agents learn why they were refused, people answer requests."""
+"""`switchgear mcp` and `switchgear requests`: agents look up why they were refused, people answer requests."""
 
 import os
 
@@ -46,14 +46,14 @@ def mcp() -> int:
 
 @click.group(cls=Branch)
 def requests() -> None:
-    """Show and answer the requests that agents leave through `switchgear mcp`."""
+    """Show and answer the requests that agents make through `switchgear mcp`."""
 
 
 @requests.command("list", short_help="List the requests.")
 @click.option("--all", "everything", is_flag=True, help="Also list answered requests.")
 @reader_options
 def list_requests(*, everything: bool, as_json: bool) -> int:
-    """List the requests that wait for an answer, the oldest first."""
+    """List the unanswered requests, the oldest first."""
     with open_session(reading=True) as session:
         rows = all_requests(session.panel.store.transact)
     shown = [row for row in rows if everything or row.state == OPEN]

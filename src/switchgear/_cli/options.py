@@ -383,4 +383,4 @@ def demand_one(name: str, found: Sequence[str], what: str) -> None:
     """End the command if several names begin with what was typed."""
     if len(found) > 1:
         shown = ", ".join(clean(each, 80) for each in found[:5]) + (", …" if found[5:] else "")
-        fail(f"{name!r} is ambiguous: {len(found)} {what} begin so ({shown})")
+        fail(f"{name!r} is ambiguous: {len(found)} {what} begin with it ({shown})")

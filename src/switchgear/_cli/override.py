@@ -71,7 +71,7 @@ def _positive_span(field: str, text: str) -> float:
     "for_s",
     metavar="TIME",
     callback=amount(_positive_span),
-    help="End the hold after TIME, such as 30min or 2h. [default: when it is released]",
+    help="End the hold after TIME, such as 30min or 2h. [default: until it is released]",
 )
 @order_options
 def hold(mode: str, **typed: Any) -> None:

@@ -63,18 +63,22 @@ if TYPE_CHECKING:
 @dollars("--session-budget", "session_budget_micros", help="Limit for each session.")
 @dollars("--key-budget", "key_budget_micros", help="Limit for each API key.")
 @dollars(
-    "--price-in", "price_in_micros", help="Your price of a million input tokens, for every model."
+    "--price-in",
+    "price_in_micros",
+    help="Your price of a million input tokens in dollars, for every model.",
 )
 @dollars(
     "--price-out",
     "price_out_micros",
-    help="Your price of a million output tokens, for every model.",
+    help="Your price of a million output tokens in dollars, for every model.",
 )
 @click.option(
     "--loops/--no-loops", default=True, help="Detect loops in the tool calls of each session."
 )
 @click.option("--hint", is_flag=True, help="Add loop warnings to requests, for the model to read.")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Processes.")
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, help="Number of worker processes."
+)
 @click.option(
     "--access-log",
     metavar="FILE",
@@ -225,7 +229,7 @@ def _open_budget(section: ProxySection, settings: "WorkerSettings") -> None:
             if one.is_refused:
                 fail(f"budget {one.node}: {one.why}")
             if one.what in {"kept", "closed"}:
-                warn(f"budget {one.node} is {one.what} as it was")
+                warn(f"budget {one.node} is {one.what}: unchanged")
 
 
 def _settings(

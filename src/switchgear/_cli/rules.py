@@ -27,7 +27,7 @@ _INPUT_KEYS = ("args", "tool_input", "input", "arguments", "parameters")
 
 @click.group(cls=Branch)
 def rules() -> None:
-    """Show and test the absolute rules: calls that are refused to every agent."""
+    """Show and test the absolute rules: calls that are refused for every agent."""
 
 
 @rules.command("list", short_help="List the rules in effect.")

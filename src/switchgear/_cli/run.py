@@ -223,7 +223,7 @@ class Start(NamedTuple):
 @click.option(
     "--agent-cmd",
     metavar="'CMD {prompt}'",
-    help="Any other agent, as a command; without {prompt} it reads standard input.",
+    help="Any other agent, as a command. Without {prompt}, the prompt is on its standard input.",
 )
 @click.option(
     "--preset", metavar="P", help="A ready-made loop: feature, refactor, debug, docs and more."
@@ -483,7 +483,7 @@ def _other_run(start: Start) -> str | None:
     ]
     if not others:
         return None
-    return f"run {others[-1]} is active in this folder, too: its changes count for both"
+    return f"run {others[-1]} is also active in this folder: its changes count for both runs"
 
 
 def _not_begun(

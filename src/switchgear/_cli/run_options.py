@@ -278,9 +278,13 @@ limit_flags = several(
     dollars(
         "--price-in",
         "price_in_micros",
-        help="Price of a million input tokens; with --price-out, instead of the price list.",
+        help="Price of a million input tokens in dollars, instead of the price list; needs --price-out.",
     ),
-    dollars("--price-out", "price_out_micros", help="Price of a million output tokens."),
+    dollars(
+        "--price-out",
+        "price_out_micros",
+        help="Price of a million output tokens in dollars; needs --price-in.",
+    ),
     click.option(
         "--timeout",
         "timeout_s",

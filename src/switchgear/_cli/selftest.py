@@ -1,4 +1,4 @@
-"""`switchgear selftest`: the TEST button. Attacks on one's own guards, and whether each fires."""
+"""`switchgear selftest`: simulated failures for every configured guard, and whether it fires."""
 
 import difflib
 import os

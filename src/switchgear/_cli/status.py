@@ -81,7 +81,7 @@ glob_argument = circuit_argument("glob", default=EVERY)
     "--all",
     "everything",
     is_flag=True,
-    help=f"Include finished runs, ended sessions, and calm circuits beyond {SHOWN}.",
+    help=f"Show all: also finished runs, ended sessions, and circuits without problems beyond {SHOWN}.",
 )
 @store_options
 def status(glob: str, *, as_json: bool, everything: bool) -> None:
@@ -122,7 +122,7 @@ def _draw(session: Session, views: list[View], *, everything: bool) -> None:
         screen.console.print(line, soft_wrap=True)
     screen.line()
     rest = len(ordered) - len(shown)
-    more = f"; {rest:,} calm ones are not shown (--all)" if rest else ""
+    more = f"; {rest:,} more without problems (--all shows them)" if rest else ""
     screen.line(f"{summary(views)}{more} {screen.signs.dot} {clean(session.label)}", 2)
 
 

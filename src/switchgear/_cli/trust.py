@@ -1,4 +1,4 @@
-"""`switchgear trust`: a project's configuration takes effect once the user has looked at it."""
+"""`switchgear trust`: a project's configuration takes effect after the user has reviewed it."""
 
 import os
 import sys

@@ -61,11 +61,11 @@ from switchgear._text.formats import dollars, plural
 def wrap(command: tuple[str, ...], **given: Any) -> None:
     """Run COMMAND with its model calls guarded: switchgear wrap --budget 2 -- python agent.py.
 
-    Guards the calls to model APIs that its Python processes make through httpx or httpx2, as the
-    SDKs of OpenAI, Anthropic, Google and most others do, and those of its child processes. A
-    refused call raises the SDK's own error, with the reason. Exits with the code of COMMAND. If
-    COMMAND failed after refused calls, or was stopped, the code is as in 'switchgear run': 10
-    circuit, 11 budget, 12 timeout, 16 not started, 130 interrupted.
+    Guards calls to model APIs through httpx or httpx2, which the SDKs of OpenAI, Anthropic, Google
+    and most others use, in COMMAND and in the Python processes that it starts. A refused call raises
+    the SDK's own error, with the reason. Exits with the code of COMMAND. If COMMAND failed after
+    refused calls, or was stopped, the code is as in 'switchgear run': 10 circuit, 11 budget, 12
+    timeout, 16 not started, 130 interrupted.
     """
     with open_session() as session:
         node, opened = _budget(session, given)

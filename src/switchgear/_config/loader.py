@@ -327,7 +327,7 @@ class _Loading:
             self._report.add(node, f"is {shown(match)}: it must be the name of a circuit or a glob")
             return None
         if match.startswith("dep/"):
-            self._report.note(node, "is accepted; circuits of providers are provider/… now")
+            self._report.note(node, "is accepted; circuits of providers are now named provider/…")
             match = f"provider/{match.removeprefix('dep/')}"
         try:
             matcher(match)

@@ -212,7 +212,7 @@ def _loop() -> Schema:
 def _hooks() -> Schema:
     part = _part(hooks_of)
     part["properties"]["on_trouble"] = {"enum": list(ON_TROUBLE), "default": ON_TROUBLE[0]}
-    part["properties"]["story"] = _maybe(_text("The story that the work is for."))
+    part["properties"]["story"] = _maybe(_text("The task that the work is for."))
     return _maybe(part)
 
 

@@ -196,7 +196,9 @@ class Policies:
         if name in self._named and not (trail[-1:] == (name,) and name in PRESETS):
             if name in trail:
                 circle = " → ".join((*trail[trail.index(name) :], name))
-                self._report.add(node, f"is {shown(name)}: policies extend in a circle: {circle}")
+                self._report.add(
+                    node, f"is {shown(name)}: policies extend each other in a cycle: {circle}"
+                )
                 return None
             if len(trail) >= LONGEST_CHAIN:
                 self._report.add(node, f"extends more than {LONGEST_CHAIN} policies in a chain")
@@ -402,7 +404,7 @@ def build_targets(node: ConfigNode, report: Report) -> tuple[Target, ...]:
         if target is None:
             continue
         if target.match.startswith("dep/"):
-            report.note(item, "match is accepted; circuits of providers are provider/… now")
+            report.note(item, "match is accepted; circuits of providers are now named provider/…")
             target = target.replace(match=f"provider/{target.match.removeprefix('dep/')}")
         if target.name in found:
             report.add(item, f"is the second target {target.name!r}: give it a name of its own")

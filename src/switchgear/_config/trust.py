@@ -364,7 +364,7 @@ def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effect
     what = "is gone" if data is None else "has changed since you trusted it"
     way_out = _how_to_trust(path)
     if data is None:
-        way_out = f"to do without it, run: switchgear trust --revoke {_quote_path(path)}"
+        way_out = f"to stop using it, run: switchgear trust --revoke {_quote_path(path)}"
     notices.append(f"{path} {what}: the content that you trusted stays in effect; {way_out}")
     return Effective(load(record.text), path, (), record, digest)
 

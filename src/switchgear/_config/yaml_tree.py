@@ -1,4 +1,4 @@
-"""YAML to nodes with lines. Imported only for a YAML file, because PyYAML takes its time.
+"""YAML to nodes with lines. Imported only for a YAML file, because importing PyYAML is slow.
 
 The safe loader's graph of nodes is walked by hand: it has the lines, it shows duplicate keys,
 and aliases can be counted before they multiply.

@@ -194,7 +194,7 @@ def _incident(row: Mapping[str, Any]) -> Attention | None:
         return None
     name, state = str(row["id"]), str(row.get("status") or "open")
     reason = f"{row.get('circuit')}: {row.get('reason')}"
-    action = "Read its report; close it when it is dealt with."
+    action = "Read its report; close it when it is resolved."
     return _item(
         row, 5, "incident", name, state, reason, action, f"switchgear incidents show {name}"
     )

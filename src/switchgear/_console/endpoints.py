@@ -120,7 +120,7 @@ QUERY: dict[str, dict[str, Any]] = {
         "schema": {"type": "boolean", "default": False},
         "description": "Also send the state of circuits that have changed.",
     },
-    "all": {"schema": {"type": "boolean", "default": False}, "description": "Include what is over."},
+    "all": {"schema": {"type": "boolean", "default": False}, "description": "Include what has ended."},
 }  # fmt: skip
 
 _TEXT = {"type": "string", "maxLength": LONGEST_TEXT}

@@ -129,7 +129,7 @@ def _signal_agent(
     send = interrupt.pause if pause else interrupt.resume
     count = send(notes.pid or 0, notes.pid_began)
     if not count:
-        raise NotPossible("the agent's process is gone: nothing was done")
+        raise NotPossible("the agent's process has ended: nothing was done")
 
     def work(tx: Transaction) -> None:
         now = Notes.load(tx.note)
@@ -166,7 +166,7 @@ def _decide_action(
         if after.circuit.mode is Mode.HELD_OPEN:
             circuit.send(Override(by, why, Mode.AUTO))
         over = "; its time is over: add time with --do extend" if notes.warned_over else ""
-        return notes._replace(stop=None, untended=False), f"the agent may go on{over}", None
+        return notes._replace(stop=None, untended=False), f"the agent may continue{over}", None
     if key is None:
         notes, taken = sessions.take_escalation_step(circuit, notes, plan)
         step = f"the configured escalation takes the step {taken.step_name!r}"

@@ -23,7 +23,7 @@ def load_permit(circuit: str, token: str) -> Permit:
         )
     mark, generation, probe, lease = found.groups()
     if mark != _mark(circuit):
-        raise ValueError(f"permit {token!r} was given for another circuit than {circuit!r}")
+        raise ValueError(f"permit {token!r} was issued for another circuit than {circuit!r}")
     return Permit(int(generation), int(probe), None if lease is None else float(lease))
 
 

@@ -288,7 +288,7 @@ class Sources:
         how = str(kept.get("how", "")) if isinstance(kept, dict) else ""
         revisions = _revisions(how)
         if not revisions:
-            raise NotFound(f"run {run['id']!r} has kept no changes in git")
+            raise NotFound(f"run {run['id']!r} has no saved changes in git")
         options = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--end-of-options")
         try:
             found = run_git(

@@ -273,7 +273,7 @@ class EventHub:
                 if len(number) == 1 and number[0] > last[0] + 1:
                     lost = {"after": last[0], "next": number[0]}
                     yield encoded(
-                        "gap", {**lost, "error": "the events between are not kept any more"}
+                        "gap", {**lost, "error": "the events in between are no longer kept"}
                     )
                 last = number
                 if client.wants(entry.event.circuit):

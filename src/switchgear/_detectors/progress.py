@@ -135,15 +135,15 @@ class ProgressMemory(NamedTuple):
     def load(cls, data: Any, *, most: int, remember: int) -> Self:
         """The inverse of `dump`; raises ValueError for other data."""
         points, evidence, recent, *fields, tested, last, context = values.check_list(
-            "a debt", data, 13
+            "a score", data, 13
         )
         steps = []
-        for step in values.check_list("the steps of a debt", evidence)[-EVIDENCE:]:
-            charge, text = values.check_list("a step of a debt", step, 2)
+        for step in values.check_list("the steps of a score", evidence)[-EVIDENCE:]:
+            charge, text = values.check_list("a step of a score", step, 2)
             if not isinstance(text, str):
                 raise ValueError(f"{text!r} must be the text of a step")
             steps.append((values.check_int("its points", charge), excerpt(text)))
-        points = min(values.check_int("the points of a debt", points, least=0), most)
+        points = min(values.check_int("the points of a score", points, least=0), most)
         sets = values.check_list("the last words", recent)[-remember:] if remember else []
         words, lines, paths, keys, failures, states, tests = map(load, fields)
         return cls(

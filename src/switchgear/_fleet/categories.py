@@ -80,7 +80,7 @@ ABOUT: dict[str, About] = {
         ("provider/*",), "SEV2", "the fallback model is used until the provider recovers"
     ),
     "resource_lock": About(("lock/*",), "SEV3", "callers that need the resource are queued again"),
-    "story_cost": About(("story/*",), "SEV2", "the story is paused until it is resumed"),
+    "story_cost": About(("story/*",), "SEV2", "the task is paused until it is resumed"),
 }
 """The categories by name."""
 

@@ -435,7 +435,7 @@ class Delivery:
                 if error is not None and self._takes_others(failed + 1, entries[number + 1 :]):
                     error = self._attempt(entry)
                     if error is not None:
-                        error = Unsendable(f"{error}, while other notifications arrive")
+                        error = Unsendable(f"{error}, while other notifications are delivered")
                 if error is not None and self.is_stopped:
                     return sent  # another process may have sent it in the meantime
                 if error is None:

@@ -221,10 +221,10 @@ class Fleet:
         if view is None:
             known = [view.name.removeprefix("story/") for view in self.panel.circuits("story/*")]
             hint = near(story, known)
-            raise ValueError(f"there is no story {story!r} that cost anything; {hint}")
+            raise ValueError(f"no costs are recorded for a task {story!r}; {hint}")
         if view.verdict.admitted:
             # Resuming clears its cost: doing so twice by mistake would double the budget.
-            raise ValueError(f"story {story!r} is not paused, so there is nothing to resume")
+            raise ValueError(f"task {story!r} is not paused, so there is nothing to resume")
 
     def standings(self) -> dict[str, Standing]:
         """The current route of each agent that was ever rerouted."""
@@ -283,7 +283,7 @@ class Fleet:
         try:
             self._ledger().amend(SHELF, f"agent/{switch.agent}", work)
         except StoreError as error:
-            log_warning("the place of agent %r could not be saved: %s", switch.agent, error)
+            log_warning("the current model of agent %r could not be saved: %s", switch.agent, error)
 
 
 def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:

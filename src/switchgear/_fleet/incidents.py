@@ -294,9 +294,9 @@ def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
     for story in dict.fromkeys(story for agent in agents[:MOST] for story in agent.stories):
         view = fleet.panel.view(f"story/{story}")
         if view is not None:
-            state = "goes on" if view.verdict.admitted else "is paused"
+            state = "is active" if view.verdict.admitted else "is paused"
             dollars = view.circuit.totals.cost_micros / 1_000_000
-            found.append(f"story {story} {state}, ${dollars:.2f} spent")
+            found.append(f"task {story} {state}, ${dollars:.2f} spent")
     names = {agent.name for agent in agents}
     for seen in fleet.panel.locks.all():
         holder = seen.tenure.holder
@@ -315,15 +315,15 @@ def report(incident: dict[str, Any]) -> str:
         f"- What tripped: {code(incident['reason'])}",
         f"- When: {incident.get('opened_at')}{_until(incident)}",
         f"- Agents: {_list(incident.get('agents'))}; owners: {_list(incident.get('owners'))}",
-        f"- Spent so far: {dollars(spent) if isinstance(spent, int) else 'not known'}",
+        f"- Spent so far: {dollars(spent) if isinstance(spent, int) else 'unknown'}",
     ]
     if incident.get("mark"):
-        head.append(f"- Judged: {str(incident['mark']).replace('_', ' ')}")
+        head.append(f"- Marked as: {str(incident['mark']).replace('_', ' ')}")
     if incident.get("closed_by"):
         who, why = code(incident["closed_by"]), code(incident.get("closed_why") or "")
         head.append(f"- Closed by {who} at {incident.get('closed_at')}: {why}")
     if incident.get("unknown"):
-        head.append(f"- Not known: {code(incident['unknown'])}")
+        head.append(f"- Unknown: {code(incident['unknown'])}")
     parts = [
         *head,
         *_section("Evidence", map(code, incident.get("evidence", []))),
@@ -395,7 +395,7 @@ def fault_of(found: Any, name: str) -> str:
     if not _is_list_of(dict, lines) or not all(map(_is_line, lines or ())):
         wrong.append("timeline")
     if wrong:
-        return f"{', '.join(wrong)} is missing, or of another kind"
+        return f"{', '.join(wrong)} is missing or has the wrong type"
     return "" if found["id"] == name else f"its id is {found['id']!r}"
 
 

@@ -123,7 +123,7 @@ def crew(agents: Iterable[FleetAgent], stories: Iterable[Story] = ()) -> Crew:
     known: dict[str, FleetAgent] = {}
     for one in agents:
         if one.name in known:
-            raise ValueError(f"agent {one.name!r} is there twice")
+            raise ValueError(f"agent {one.name!r} is defined twice")
         known[one.name] = one
     for name, why in faults({name: one.fallback_chain for name, one in known.items()}):
         raise ValueError(f"agent {name!r}: {why}")
@@ -138,7 +138,7 @@ def faults(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, str]]:
                 yield name, f"there is no agent {other!r} to fall back to; {near(other, chains)}"
     left = dict(chains)
     while (circle := cycle(left)) is not None:
-        yield circle[0], f"its fallback_chain is a circle: {' → '.join(circle)}"
+        yield circle[0], f"its fallback_chain is a cycle: {' → '.join(circle)}"
         left = {name: chain for name, chain in left.items() if name not in circle}
 
 

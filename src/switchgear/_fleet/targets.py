@@ -207,7 +207,7 @@ class Desktop(Target):
         argv = _desktop_argv(title, text, message.get("severity"))
         if shutil.which(argv[0]) is None:
             how = " (Debian, Ubuntu: sudo apt install libnotify-bin)" if "-send" in argv[0] else ""
-            what = f"the program {argv[0]} is not installed, which shows popups; install it{how}"
+            what = f"{argv[0]}, the program that shows popups, is not installed; install it{how}"
             other = "choose another target: a URL, slack:VARIABLE or command:PROGRAM"
             raise Unsendable(f"{what}, or {other}")
         try:

@@ -355,7 +355,7 @@ class Watcher:
             try:
                 work()
                 if trouble is not None:
-                    log_warning("%s: it works again", what)
+                    log_warning("%s: works again", what)
                 trouble = None
             except (SwitchgearError, OSError) as error:
                 # A store or disk that is unavailable returns: report it once, not every second.

@@ -1,1 +1,1 @@
-"""Guards agents from inside: hook events become messages to circuits, verdicts become rulings."""
+"""Guards agents through their hooks: events become messages to circuits, verdicts become rulings."""

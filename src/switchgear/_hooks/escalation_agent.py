@@ -13,7 +13,7 @@ from switchgear._agents.registry import agent_or_command
 LONGEST_S = 3600.0
 TAKE_OVER = (
     "Another agent was working here and was stopped, because it was stuck. Take over: find out why "
-    "it got nowhere, fix that, and leave the work in a good state. What is known of it:"
+    "it got nowhere, fix that, and leave the work in a good state. What is known about it:"
 )
 
 

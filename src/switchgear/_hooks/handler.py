@@ -1,8 +1,9 @@
 """One hook call from its bytes to its reply, whether a process or the server carries them.
 
-First the call is read, then the rules are judged, and only then is the store opened and are the
+First the call is read, then the rules are evaluated, and only then is the store opened and are the
 circuits consulted. What each failure means is in `pending`. Nothing that comes in may crash the agent:
-what cannot be read, judged or decided becomes an explaining reply, and an event.
+what cannot be
+read, evaluated or decided becomes a reply with the reason, and an event.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The configuration as a hook reads it: one small JSON file beside the store, made from the source.
 
-A hook has no time for YAML. The file is rebuilt when any place where a configuration could be
-has changed (time, size or inode), or Switchgear has, and believed only if it belongs to this user
+Parsing YAML would take a hook too long. The file is rebuilt when any place where a configuration could be
+has changed (time, size or inode), or Switchgear has, and used only if it belongs to this user
 and no other user could have written it. It is trusted as much as the source, not more: a process that can write
 the one can write the other.
 

@@ -349,7 +349,7 @@ def _interrupt(
     return after
 
 
-AGENT_GONE = "the agent is gone"
+AGENT_GONE = "the agent has ended"
 
 
 def look_at(watched: WatchedSession, watcher: int) -> Look:

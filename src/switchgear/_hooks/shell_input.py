@@ -1,6 +1,6 @@
-"""What was written to the running shells of a session, kept so that the next piece can be judged with it.
+"""What was written to the running shells of a session, kept so that the next piece can be evaluated with it.
 
-In a small file in Switchgear's own folder of the project, not in the store: rules are judged whether or not the
+In a small file in Switchgear's own folder of the project, not in the store: rules are evaluated whether or not the
 store can be reached. Only sessions that write to running shells have one.
 """
 

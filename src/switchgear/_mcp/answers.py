@@ -107,7 +107,7 @@ class GuardAnswers:
             return f"not recorded: {refused}"
         return (
             f"request {made.id} for {made.wish} waits for a person, who answers with "
-            f"`switchgear requests answer {made.id}`. Nothing is granted until then: go on within "
+            f"`switchgear requests answer {made.id}`. Nothing is granted until then: continue within "
             "your limits, or stop and tell the user."
         )
 

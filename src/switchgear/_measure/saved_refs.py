@@ -1,7 +1,7 @@
 """How work is saved: as archives, as input of `git fast-import`, and which references hold it.
 
 An agent that deletes `refs/switchgear/…` would delete the only way to its partial work. The value of
-each reference is remembered in the user's state folder, and a second reference keeps the objects
+each reference is kept in the user's state folder, and a second reference keeps the objects
 from being pruned.
 """
 

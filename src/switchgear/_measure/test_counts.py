@@ -1,6 +1,6 @@
 """How many tests passed, read from what pytest, unittest, jest, vitest, go and cargo print.
 
-Only summaries are believed, never single words: a program under test may print "3 passed" itself.
+Only summaries count, never single words: a program under test may print "3 passed" itself.
 Where a run has several summaries (workspaces, packages), they add up; where it has none, nothing
 is known; nothing is guessed.
 """

@@ -1,4 +1,4 @@
-"""Which session, agent and key a request belongs to, in the order of what is surest. Pure.
+"""Which session, agent and key a request belongs to, by the most reliable source first. Pure.
 
 A name in the URL first; then the headers and fields that agents send; then a digest of the system prompt
 and the whole first turn, which every request of a conversation repeats; at last the key.

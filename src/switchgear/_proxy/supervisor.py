@@ -96,7 +96,7 @@ class WorkerSupervisor:
             self._restarts = False
             fresh = self._start_workers(alive, self._count)
             if len(fresh) < self._count:
-                self._say("the new workers did not start; the old ones go on")
+                self._say("the new workers did not start; the old ones continue")
                 for worker in fresh:
                     _terminate(worker)
                 self._leaving += fresh

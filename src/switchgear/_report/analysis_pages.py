@@ -193,7 +193,9 @@ def _remarks(found: BacktestFindings) -> list[str]:
     if tally.problem_count > len(tally.problems):
         listed.append(f"and {tally.problem_count - len(tally.problems):,} files more")
     if found.untimed:
-        listed.append(f"{count(found.untimed, 'run')} without times: steps are taken as 1 s apart")
+        listed.append(
+            f"{count(found.untimed, 'run')} without times: steps are assumed to be 1 s apart"
+        )
     if tally.empty:
         listed.append(f"{count(tally.empty, 'session')} in which the agent did nothing")
     return listed

@@ -134,7 +134,7 @@ def _agent(done: Done) -> str:
     tokens = mapping(done.raw.get("tokens"))
     parts = [
         f"{count(done.steps, 'step')}{f' ({used})' if used else ''}",
-        f"exit code {text(agent.get('exit_code'), 20) or 'not known'}",
+        f"exit code {text(agent.get('exit_code'), 20) or 'unknown'}",
         money(done.cost_micros),
         f"{whole(tokens.get('input')) or 0:,} tokens in, {whole(tokens.get('output')) or 0:,} out",
     ]

@@ -1,6 +1,6 @@
-"""The rules that hold unless they are switched off: few, and such that honest work never meets them.
+"""The built-in rules: few, and never broken by ordinary work.
 
-Data only. Each group can be switched off, or excused by an allow-list, in the configuration.
+Data only. Each group can be switched off, or exempted by an allow-list, in the configuration.
 """
 
 from switchgear._rules.patterns import word_list

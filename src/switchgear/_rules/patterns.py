@@ -1,4 +1,4 @@
-"""Patterns that cannot explode: globs over names, paths, words and texts.
+"""Patterns with bounded matching time: globs over names, paths, words and texts.
 
 The author of a rule may write any pattern, and an agent may write any text; neither
 can make the other slow. Matching goes back to the last star at most, never to all of them.

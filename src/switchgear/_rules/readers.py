@@ -1,7 +1,7 @@
 """Which programs only look at the files they are given.
 
 Of every other program it is not known what it does to them, so a rule may take it that it changes
-them (`given`). Data, and one question.
+them (`given`). Data, and one function.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The circuits that a run answers to: its loop, and the provider behind its agent.
+"""The circuits of a run: its loop, and the provider behind its agent.
 
 The loop's circuit is named by folder, task, agent and validation, so that starting the same thing
 again meets the trip that the last run ended with.
@@ -336,6 +336,6 @@ def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
     waited_s = state.provider_waited_s + pause.seconds
     if waited_s <= PROVIDER_PATIENCE_S:
         return pause
-    words = f"waiting {duration(pause.seconds)} {pause.why} makes {duration(waited_s)} of waiting"
+    words = f"waiting {duration(pause.seconds)} {pause.why} would be {duration(waited_s)} of waits in all"
     limit = f"more than the limit of {duration(PROVIDER_PATIENCE_S)}"
     return Pause(0.0, f"{words}, {limit}: {trouble.text}", pause.too_long)

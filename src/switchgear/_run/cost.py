@@ -79,7 +79,7 @@ _REPORT = (
     "(dollars per million tokens)"
 )
 _ANYWAY = (
-    "--allow-unknown-price: enforce the budget on the cost that is reported, and continue where none is",
+    "--allow-unknown-price: count only reported costs against the budget, and continue when a cost is unknown",
     "leave out --budget, and limit the run by --max-iterations and --timeout",
 )
 

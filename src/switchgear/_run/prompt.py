@@ -136,6 +136,6 @@ def _ending(options: RunOptions) -> str:
     if options.completion_promise is None:
         return f"{alone}{validation}"
     return (
-        f"{alone} When the whole task is done, and not before, say exactly this:\n"
+        f"{alone} When the whole task is done, and not before, print exactly this:\n"
         f"{options.completion_promise}\nIt is a claim, and what you did is measured.{validation}"
     )

@@ -91,7 +91,7 @@ class RunFolder:
             with os.fdopen(open_regular(self.path / "run.json"), encoding="utf-8") as file:
                 run = json.loads(file.read(LONGEST_FILE))
         except FileNotFoundError:
-            why = "has no run.json" if self.path.is_dir() else "is not there"
+            why = "has no run.json" if self.path.is_dir() else "does not exist"
             raise RunUnreadable(self.id, why) from None
         except (OSError, ValueError, RecursionError) as error:
             raise RunUnreadable(self.id, f"cannot be read: {error}") from error

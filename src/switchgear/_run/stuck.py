@@ -193,7 +193,9 @@ class StuckWatch:
                 return None
         self.score = score
         for lane in (self._own, *self._lanes.values()):  # one incident leads to one step
-            lane.circuit.reset(by="switchgear", why=f"{circuit.name} has opened: a step is taken")
+            lane.circuit.reset(
+                by="switchgear", why=f"{circuit.name} opened: the next escalation step follows"
+            )
         return STUCK
 
 

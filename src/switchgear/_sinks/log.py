@@ -127,9 +127,12 @@ def one_line(event: Event) -> str:
     >>> print(one_line(moved))
     api #3 closed → open: a\nb
     """
+    is_override = event.kind is EventKind.ORDERED
     what = f"{event.before} → {event.after}" if event.kind is EventKind.MOVED else f"{event.kind}"
-    parts = [f"{event.circuit} #{event.seq} {what}"]
-    if event.reason:
+    parts = [
+        f"{event.circuit} #{event.seq} {override_words(event.reason) if is_override else what}"
+    ]
+    if event.reason and not is_override:
         parts.append(f": {event.reason}")
     if event.by:
         parts.append(f", by {event.by}")
@@ -202,18 +205,30 @@ def sentence(event: Event) -> str:
     moved = event.kind is EventKind.MOVED
     state = event.after.replace("_", "-")
     parts = [f"circuit {event.circuit!r} is {state}" if moved else f"circuit {event.circuit!r}"]
-    if not moved:
-        parts.append(f": {event.kind.replace('_', ' ')}")
-    is_order = bool(event.by) and event.kind not in _REMARKS
-    if event.reason:
-        parts.append(f": {event.reason.replace('_', '-') if is_order else event.reason}")
-    if is_order:
-        parts.append(f" by {event.by}")
+    if event.kind is EventKind.HOLD_ENDED:
+        parts.append(f": the hold by {event.by} has ended")
+    elif event.kind is EventKind.ORDERED:
+        parts.append(f": {override_words(event.reason)} by {event.by}")
+    else:
+        parts.append("" if moved else f": {event.kind.replace('_', ' ')}")
+        parts.append(f": {event.reason}" if event.reason else "")
+        parts.append(f" by {event.by}" if event.by and event.kind not in _REMARKS else "")
     if event.why:
         parts.append(f": {event.why}")
     if event.retry_after_s is not None and moved:
         parts.append(f"; retries in {duration(event.retry_after_s)}")
     return printable("".join(parts))
+
+
+def override_words(reason: str) -> str:
+    """What an operator did, from the reason of the event.
+
+    >>> override_words("mode held_open for 5 min"), override_words("mode auto"), override_words("reset")
+    ('held open for 5 min', 'released', 'reset')
+    """
+    mode, _, rest = reason.removeprefix("mode ").partition(" ")
+    verb = {"auto": "released", "shadow": "put in shadow"}.get(mode, mode.replace("_", " "))
+    return f"{verb} {rest}".rstrip()
 
 
 def printable(text: str) -> str:

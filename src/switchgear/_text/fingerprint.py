@@ -1,9 +1,9 @@
 """Text to key: the same for what is the same error, although its numbers and paths differ.
 
-A key is a pure function of the text, the same in every process (golden files keep it so). Two ways, by name: `fingerprint` (the default) and `documented`, the steps of the original shell scripts.
+A key is a pure function of the text, the same in every process (golden files keep it so). Two algorithms, by name: `fingerprint` (the default) and `documented`, the steps of the original shell scripts.
 
 `re` and `hashlib` cost a hook process milliseconds, so they are imported when a first error comes.
-No pattern can explode: repeats are bounded and never nested in a repeat of the same characters,
+The matching time of every pattern is bounded: repeats are bounded and never nested in a repeat of the same characters,
 and at most `LOOKED_AT` characters are read, whatever the length of the text (ADR 0012).
 """
 

@@ -1,4 +1,4 @@
-"""Finds the refusal in an exception: for retries and web frameworks, which both must not hammer."""
+"""Finds the refusal in an exception: for retries and web frameworks, which must not repeat refused calls at once."""
 
 from switchgear._core.errors import BudgetRefused, NoRoute, Rejected
 

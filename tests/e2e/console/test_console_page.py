@@ -250,7 +250,7 @@ def test_a_session_is_resumed_from_the_page(tab: Tab, served: Served) -> None:
     page.get_by_label("Your name").fill("ann")
     page.get_by_label("Reason").fill("the module is installed now")
     page.locator("dialog").get_by_role("button", name="Resume").click()
-    page.wait_for_selector(".note.good:has-text('may go on')")
+    page.wait_for_selector(".note.good:has-text('may continue')")
     page.wait_for_selector("h1 + .badge:not(:has-text('stopped'))")
     with served.panel() as panel:
         events = [entry.event for entry in panel.events(limit=10)]

@@ -84,7 +84,7 @@ def test_declining_output_gets_shorter_while_files_change(repository: Path) -> N
     assert len((repository / "notes.md").read_text().splitlines()) == 7
 
 
-def test_a_hang_is_one_at_any_speed(repository: Path) -> None:
+def test_a_hang_lasts_at_any_speed(repository: Path) -> None:
     process = AgentProcess(
         Demo("hangs", speed=1000),
         "x",
@@ -153,7 +153,7 @@ def test_two_runs_are_the_same(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
-def test_by_hand_it_counts_its_iterations_itself(repository: Path) -> None:
+def test_started_by_hand_it_counts_its_iterations(repository: Path) -> None:
     env = {key: value for key, value in os.environ.items() if key != "SWITCHGEAR_ITERATION"}
     for expected in ("Attempt 1", "Attempt 2"):
         run = AgentProcess(Demo("same-error", 1000), "x", repository, env=env).run()
@@ -161,7 +161,7 @@ def test_by_hand_it_counts_its_iterations_itself(repository: Path) -> None:
     assert git(repository, "status", "--porcelain") == ""
 
 
-def test_a_folder_with_something_in_it_is_not_written_into(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="must be an empty directory"):
         make_repository(tmp_path)

@@ -86,13 +86,13 @@ def test_recorded_lines_with_broken_parts_never_stop_a_reader(
 
 
 @pytest.mark.parametrize("name", sorted(AGENTS))
-def test_the_stream_of_another_agent_is_only_not_understood(name: str) -> None:
+def test_the_stream_of_another_agent_is_counted_as_unknown_lines(name: str) -> None:
     reader = agent_named(name).reader()
     survives(reader, [line.encode() for line in LINES])
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini", "qwen", "opencode", "pi"])
-def test_lines_that_are_not_understood_are_counted_with_their_length(name: str) -> None:
+def test_unknown_lines_are_counted_with_their_length(name: str) -> None:
     reader = agent_named(name).reader()
     lines = [b"not json", b'{"type":"from the future"}', b"[1,2]", b'"text"']
     assert [reader.feed(line) for line in lines] == [[], [], [], []]
@@ -140,7 +140,7 @@ def test_megabytes_of_one_thing_are_read_in_linear_time(unit: str) -> None:
     assert time.process_time() - began_s < 30.0  # hundreds of times what it takes
 
 
-def test_secrets_leave_no_reader() -> None:
+def test_readers_redact_secrets() -> None:
     secret = "sk-proj-abcdefghijklmnop"
     line = json.dumps({"type": "tool", "name": secret, "arguments": {"command": f"use {secret}"},
                        "ok": False, "error": f"bad {secret}", "files": [secret]})  # fmt: skip
@@ -181,7 +181,7 @@ def test_errors_of_providers_are_distinguished(
     "text",
     ["Ripgrep is not available.", "warning: 401 files changed", "listening on port 5000", ""],
 )
-def test_ordinary_remarks_on_stderr_are_no_errors(text: str) -> None:
+def test_ordinary_output_on_stderr_is_no_error(text: str) -> None:
     assert agent_named("gemini").reader().feed(text.encode(), stderr=True) == []
 
 

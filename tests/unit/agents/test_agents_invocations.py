@@ -57,13 +57,13 @@ def test_agents_are_started_headless_by_their_own_commands(
     assert agent_named(name).invocation("do it").argv[: len(parts)] == parts
 
 
-def test_a_prompt_too_long_for_an_argument_is_refused_with_the_way_out() -> None:
+def test_a_prompt_too_long_for_an_argument_is_refused_with_the_solution() -> None:
     with pytest.raises(ValueError, match="120000; put the details into a file"):
         as_argument("é" * 60_001)
     assert agent_named("claude").invocation("x" * 1_000_000).stdin
 
 
-def test_a_command_gets_the_prompt_in_its_place_as_one_argument() -> None:
+def test_the_placeholder_of_a_command_becomes_the_prompt_as_one_argument() -> None:
     agent = CommandAgent("my-agent --task 'do: {prompt}' --json")
     assert agent.invocation("a 'b' c", extra=("-v",)).argv == (
         *("my-agent", "--task", "do: a 'b' c", "--json", "-v"),
@@ -71,7 +71,7 @@ def test_a_command_gets_the_prompt_in_its_place_as_one_argument() -> None:
     assert agent.invocation("x").stdin is None
 
 
-def test_a_command_without_a_place_reads_the_prompt() -> None:
+def test_a_command_without_a_placeholder_reads_the_prompt() -> None:
     invocation = CommandAgent("my-agent --stdin").invocation("a prompt")
     assert invocation == (("my-agent", "--stdin"), "a prompt", {})
 

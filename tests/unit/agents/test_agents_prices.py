@@ -37,7 +37,7 @@ def test_many_short_requests_are_not_priced_as_one_very_long_one() -> None:
     assert cost_of([Usage("claude-sonnet-4-5", 10_000_000, 1_000_000)]).micros == 1_000 * one
 
 
-def test_a_models_provider_may_stand_before_it() -> None:
+def test_a_model_name_may_begin_with_its_provider() -> None:
     plain = cost_of([Usage("gpt-5", 1_000, 100)])
     assert plain.micros
     assert cost_of([Usage("openai/gpt-5", 1_000, 100)]) == plain

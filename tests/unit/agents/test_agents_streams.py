@@ -188,7 +188,7 @@ def test_codex_reports_its_retries_and_its_end() -> None:
     assert result(events)[1:] == (False, "turn.failed")
 
 
-def test_codex_being_rate_limited_is_no_failure_of_its_run() -> None:
+def test_a_rate_limit_of_codex_is_no_failure_of_its_run() -> None:
     events = read("codex-rate-limited")
     assert {(error.kind, error.status) for error in errors(events)} == {("rate_limit", 429)}
     assert result(events).claimed_success is True
@@ -222,7 +222,7 @@ def test_a_loop_that_the_agent_stopped_itself_is_no_success(stream: str) -> None
         ("No errors found", True),
     ],
 )
-def test_gemini_hides_exit_codes_so_the_words_of_a_command_are_read(output: str, ok: bool) -> None:
+def test_gemini_hides_exit_codes_so_the_output_of_a_command_is_read(output: str, ok: bool) -> None:
     events = told(
         "gemini",
         {"type": "tool_use", "tool_id": "1", "tool_name": "run_shell_command", "parameters": {}},
@@ -246,7 +246,7 @@ def test_opencode_errors_keep_status_and_retry_after() -> None:
     assert result(events).claimed_success is False
 
 
-def test_pi_that_gave_up_on_its_provider_exits_with_zero_and_is_not_believed() -> None:
+def test_pi_that_gave_up_on_its_provider_exits_with_zero_and_counts_as_failed() -> None:
     message = {"role": "assistant", "content": [], "stopReason": "error"}
     message["errorMessage"] = "529 overloaded_error"
     events = told(
@@ -276,7 +276,7 @@ def test_pi_that_gave_up_on_its_provider_exits_with_zero_and_is_not_believed() -
         ),
     ],
 )
-def test_goose_speaks_of_its_dead_provider_and_completes_and_is_not_believed(
+def test_goose_reports_a_dead_provider_and_completes_and_counts_as_failed(
     text: str, kind: str
 ) -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
@@ -308,7 +308,7 @@ def test_a_question_asked_with_a_tool_is_a_question(agent: str, line: object) ->
     assert question.by_tool
 
 
-def test_last_words_that_ask_are_a_question_of_the_weaker_kind() -> None:
+def test_a_question_at_the_end_of_the_output_is_of_the_weaker_kind() -> None:
     done = {"type": "turn.completed", "usage": {}}
     for text, expected in (("Shall I drop the table?", 1), ("Done. Anything else?", 0)):
         said = {"type": "item.completed", "item": {"type": "agent_message", "text": text}}
@@ -343,7 +343,7 @@ def test_aider_reports_edits_tokens_and_cost_in_plain_words() -> None:
     assert result(events).claimed_success is True
 
 
-def test_aider_that_only_met_errors_failed() -> None:
+def test_aider_that_only_reported_errors_has_failed() -> None:
     reader = agent_named("aider").reader()
     events = fed(reader, [b"litellm.RateLimitError: RateLimitError: too many requests"])
     events += reader.close(0)
@@ -398,7 +398,7 @@ def test_mini_reports_commands_and_their_outcomes_in_plain_words() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"), [("LimitsExceeded", "limit"), ("RepeatedFormatError", "other")]
 )
-def test_mini_that_gave_up_exits_with_zero_and_is_not_believed(status: str, kind: str) -> None:
+def test_mini_that_gave_up_exits_with_zero_and_counts_as_failed(status: str, kind: str) -> None:
     reader = agent_named("mini").reader()
     lines = ["mini-swe-agent (step 1, $0.00):", "Hm.", "─" * 300, "Exit:", status]
     events = [*fed(reader, [line.encode() for line in lines]), *reader.close(0)]
@@ -410,7 +410,7 @@ def test_mini_that_gave_up_exits_with_zero_and_is_not_believed(status: str, kind
 @pytest.mark.parametrize(
     "stream", ["claude-loop", "codex-loop", "gemini-loop", "opencode-loop", "goose-loop"]
 )
-def test_a_command_that_fails_without_a_word_is_known_by_the_call(stream: str) -> None:
+def test_a_command_that_fails_without_output_is_identified_by_the_call(stream: str) -> None:
     for step in steps(read(stream)):
         assert step.silent
         assert str(step.error).startswith(f"{step.arguments}: failed without an error message\n")

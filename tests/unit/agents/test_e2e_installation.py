@@ -109,7 +109,7 @@ def test_a_second_run_does_not_prompt(machine: Machine) -> None:
     assert len(machine.done) == 3  # node and both
 
 
-def test_one_that_cannot_be_had_or_does_not_start_is_skipped_with_its_reason(
+def test_an_agent_that_cannot_be_installed_or_started_is_skipped_with_its_reason(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.has("npm", NPM)
@@ -123,7 +123,7 @@ def test_one_that_cannot_be_had_or_does_not_start_is_skipped_with_its_reason(
     assert not list(installation.cache().glob(".new-*"))
 
 
-def test_a_required_one_that_does_not_install_fails(
+def test_a_required_agent_that_cannot_be_installed_fails(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.has("npm", NPM)

@@ -45,7 +45,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_an_agent_that_exits_leaves_its_code_its_words_and_its_time(tmp_path: Path) -> None:
+def test_an_exit_reports_code_output_and_duration(tmp_path: Path) -> None:
     done = run("import sys; print('hello'); print('oops', file=sys.stderr); sys.exit(3)", tmp_path)
     assert (done.end, done.exit_code) == (ProcessEnd.EXITED, 3)
     assert TextOutput("hello") in done.events
@@ -120,12 +120,12 @@ def test_a_program_given_by_a_relative_path_is_looked_for_where_it_runs(tmp_path
     assert AgentProcess(CommandAgent("./agent"), "", tmp_path).run().exit_code == 0
 
 
-def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it must be a directory"):
         run("pass", tmp_path / "missing")
 
 
-def test_the_deadline_ends_an_agent_that_keeps_talking(tmp_path: Path) -> None:
+def test_the_deadline_ends_an_agent_that_keeps_printing(tmp_path: Path) -> None:
     code = "import time\nwhile True: print('still here'); time.sleep(0.01)"
     done = run(code, tmp_path, deadline_s=0.5)
     assert (done.end, done.exit_code) == (ProcessEnd.DEADLINE, -signal.SIGTERM)
@@ -133,7 +133,7 @@ def test_the_deadline_ends_an_agent_that_keeps_talking(tmp_path: Path) -> None:
     assert done.result is None
 
 
-def test_silence_ends_an_agent_and_words_do_not(tmp_path: Path) -> None:
+def test_silence_ends_an_agent_and_output_does_not(tmp_path: Path) -> None:
     code = "import time\nfor _ in range(8): print('word'); time.sleep(0.1)\ntime.sleep(60)"
     done = AgentProcess(Script(code), "", tmp_path, idle_s=2.0, deadline_s=LONG_S).run()
     assert done.end is ProcessEnd.IDLE
@@ -151,7 +151,7 @@ def test_an_event_may_stop_the_agent_that_caused_it(tmp_path: Path) -> None:
     assert (done.end, done.exit_code) == (ProcessEnd.STOPPED, -signal.SIGTERM)
 
 
-def test_an_agent_may_tidy_up_when_it_is_stopped(tmp_path: Path) -> None:
+def test_an_agent_may_clean_up_when_it_is_stopped(tmp_path: Path) -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('tidied'), sys.exit(7)))\n"
@@ -258,7 +258,9 @@ def pids(folder: Path) -> dict[str, int]:
     return {file.stem: int(file.read_text()) for file in folder.glob("*.pid")}
 
 
-def test_a_tree_that_ignores_sigterm_and_detaches_is_ended_without_remains(tmp_path: Path) -> None:
+def test_a_process_tree_that_ignores_sigterm_and_detaches_is_ended_completely(
+    tmp_path: Path,
+) -> None:
     code = TREE + "time.sleep(60)"
     process = AgentProcess(
         Script(code), "", tmp_path, grace_s=0.3, on_event=lambda _: process.stop()
@@ -351,7 +353,7 @@ def test_secrets_are_redacted_in_events_and_tail(tmp_path: Path) -> None:
     assert "abcdefghijklmnop" not in str(done)
 
 
-def test_descriptors_are_given_back(tmp_path: Path) -> None:
+def test_file_descriptors_are_closed(tmp_path: Path) -> None:
     run("pass", tmp_path)
     descriptors = Path("/proc/self/fd")
     before = len(list(descriptors.iterdir()))

@@ -75,7 +75,7 @@ def test_times_are_those_of_the_recording(sample: str, tmp_path: Path) -> None:
         ("codex", [None], "completed"),
     ],
 )
-def test_an_outcome_is_known_where_the_recording_knows_it(
+def test_the_outcome_of_a_recording_is_used(
     sample: str, solved: list[bool | None], ended: str, tmp_path: Path
 ) -> None:
     runs, _ = read(samples.write(sample, tmp_path))
@@ -200,7 +200,7 @@ def test_our_own_run_has_the_steps_of_its_logs_and_the_facts_of_its_iterations(
     )
 
 
-def test_what_an_iteration_took_is_shared_out_over_its_steps(tmp_path: Path) -> None:
+def test_the_duration_of_an_iteration_is_divided_over_its_steps(tmp_path: Path) -> None:
     [run], _ = read(our_run(tmp_path) / "run.json")
     costs = [step.usages[0].cost_micros for step in run.steps]
     assert costs == [250, 250, 250, 253]
@@ -213,7 +213,7 @@ def test_a_log_outside_the_run_is_not_read(tmp_path: Path) -> None:
     assert [step.tool for step in run.steps] == ["iteration"]
 
 
-def test_lines_that_are_not_understood_are_counted_and_named(tmp_path: Path) -> None:
+def test_unknown_lines_are_counted_and_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     strange = [{"type": "new-kind", "sessionId": "s"}] * 2
     path.write_text(samples.as_lines([*samples.claude(), *strange]) + "no json\n\0\n")
@@ -222,7 +222,7 @@ def test_lines_that_are_not_understood_are_counted_and_named(tmp_path: Path) -> 
     assert dict(tally.unknown) == {"claude: new-kind": 2, "claude: not a JSON object": 2}
 
 
-def test_what_is_compressed_is_read_alike(tmp_path: Path) -> None:
+def test_compressed_recordings_are_read(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl.gz"
     path.write_bytes(gzip.compress(samples.FILES["plain"][1].encode()))
     runs, _ = read(path)
@@ -243,7 +243,7 @@ def test_a_format_can_be_forced(tmp_path: Path) -> None:
     assert tally.unknown["codex: user"]
 
 
-def test_secrets_do_not_leave_a_recording(tmp_path: Path) -> None:
+def test_secrets_of_a_recording_are_redacted(tmp_path: Path) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuv"
     step = {"tool": "bash", "args": f"echo {secret}", "result": secret, "error": secret}
     path = tmp_path / "runs.jsonl"
@@ -252,7 +252,7 @@ def test_secrets_do_not_leave_a_recording(tmp_path: Path) -> None:
     assert secret not in repr(run)
 
 
-def test_links_that_go_in_a_circle_and_pipes_do_no_harm(tmp_path: Path) -> None:
+def test_cyclic_links_and_pipes_are_skipped(tmp_path: Path) -> None:
     samples.write("plain", tmp_path)
     (tmp_path / "circle").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe.jsonl")
@@ -268,7 +268,7 @@ def test_a_file_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
     assert len(list(find([str(path), str(tmp_path), str(path)], RecordingTally()))) == 1
 
 
-def test_deeply_nested_and_huge_numbers_are_only_lines_that_are_not_understood(
+def test_deeply_nested_and_huge_numbers_are_unknown_lines(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "runs.jsonl"
@@ -290,7 +290,7 @@ def test_a_line_that_is_too_long_is_left_out(
     assert sum(tally.unknown.values()) == 1
 
 
-def test_the_usual_places_name_only_agents_that_are_there(
+def test_the_usual_places_list_only_agents_with_sessions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -43,7 +43,7 @@ def run(
     return str(done.exit_code), done.tail
 
 
-def test_the_one_that_waits_takes_the_job_and_the_next_one_waits(tmp_path: Path) -> None:
+def test_the_waiting_supervisor_takes_the_job_and_the_next_one_waits(tmp_path: Path) -> None:
     with SupervisorPool() as supervisors:
         first = waiting(supervisors)
         assert run("cat", tmp_path, supervisors) == ("0", "hello")
@@ -76,14 +76,16 @@ def test_the_job_has_its_own_environment_and_not_that_of_the_supervisor(tmp_path
     assert names - {"_", "SHLVL", "OLDPWD"} == {"PATH", "ONLY", "ODD", "PWD", "SWITCHGEAR_PROCESS"}
 
 
-def test_one_that_waits_never_knows_the_operators_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_supervisor_never_has_the_operators_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SWITCHGEAR_TOKEN", "swg_secret")
     with SupervisorPool() as supervisors:
         pid = waiting(supervisors).process.pid
         assert b"swg_secret" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def test_one_that_was_killed_while_it_waited_is_replaced(tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_while_it_waits_is_replaced(tmp_path: Path) -> None:
     with SupervisorPool() as supervisors:
         first = waiting(supervisors)
         first.process.kill()
@@ -91,7 +93,9 @@ def test_one_that_was_killed_while_it_waited_is_replaced(tmp_path: Path) -> None
         assert run("cat", tmp_path, supervisors) == ("0", "hello")
 
 
-def test_one_that_is_killed_with_its_job_is_a_lost_run_and_no_error(tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_with_its_job_is_a_lost_run_and_no_error(
+    tmp_path: Path,
+) -> None:
     supervisor = SupervisorProcess()
     supervisor.process.kill()
     assert is_gone(supervisor.process.pid)
@@ -108,7 +112,7 @@ def test_one_that_is_killed_with_its_job_is_a_lost_run_and_no_error(tmp_path: Pa
     assert (done.end, done.exit_code) == (ProcessEnd.LOST, None)
 
 
-def test_a_system_that_is_full_hurts_only_the_run_that_needs_a_supervisor_now(
+def test_a_full_system_affects_only_the_run_that_needs_a_supervisor_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -123,7 +127,7 @@ def test_a_system_that_is_full_hurts_only_the_run_that_needs_a_supervisor_now(
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
 
 
-def test_closing_leaves_none_and_may_be_done_twice() -> None:
+def test_closing_ends_all_supervisors_and_is_idempotent() -> None:
     supervisors = SupervisorPool()
     first = waiting(supervisors)
     supervisors.close()

@@ -104,7 +104,7 @@ def test_a_false_stop_is_harmful_when_work_was_still_changed(outcomes: str, harm
     assert judged(run_of(outcomes, solved=True)).harmful is harmful
 
 
-def test_a_price_that_is_not_known_is_none_with_the_reason() -> None:
+def test_an_unknown_price_is_none_with_the_reason() -> None:
     step = RecordedStep("bash", ok=False, usages=(Usage("no-such-model", 10, 10),))
     run = run_of("", steps=(step,) * 5)
     row = judge(run, (THREE,))
@@ -164,7 +164,7 @@ def test_several_processes_find_what_one_finds_in_the_same_order(tmp_path: Path)
     assert {row.run.solved for row in found[0] if row.run.id == "run-1"} == {True}
 
 
-def test_only_so_many_pictures_are_kept_false_stops_first() -> None:
+def test_the_number_of_pictures_is_limited_and_false_stops_come_first() -> None:
     found = BacktestFindings(pictures=2)
     for number, solved in enumerate((False, None, True, False)):
         run = run_of("xxx" + "." * (number + 1), solved=solved, id=f"r{number}")
@@ -275,9 +275,7 @@ def test_without_a_stop_no_tokens_are_unknown(tmp_path: Path, empty_home: Path) 
     assert "tokens saved          -\n" in cli("backtest", str(tmp_path / "runs.jsonl")).output
 
 
-def test_paths_that_are_not_there_are_refused_before_any_work(
-    tmp_path: Path, empty_home: Path
-) -> None:
+def test_missing_paths_are_refused_before_any_work(tmp_path: Path, empty_home: Path) -> None:
     with pytest.raises(Exception, match="gone': there is no such file or folder"):
         cli("backtest", str(tmp_path / "gone"))
     with pytest.raises(Exception, match="its folder does not exist"):
@@ -351,7 +349,7 @@ def test_a_circuit_in_shadow_mode_is_a_row_of_the_same_report() -> None:
 
 
 @pytest.mark.parametrize(("after", "saved"), [(0, 0), (1, 1), (2, 2)])
-def test_a_shadowed_circuit_without_calls_would_have_been_stopped_where_it_went_on(
+def test_a_shadowed_circuit_without_calls_would_have_been_stopped_where_it_continued(
     after: int, saved: int
 ) -> None:
     clock = FakeClock(1000.0)
@@ -369,7 +367,7 @@ def test_a_shadowed_circuit_without_calls_would_have_been_stopped_where_it_went_
     assert judged.stopped is bool(saved)
 
 
-def test_a_shadowed_session_that_goes_on_without_failing_would_have_been_stopped() -> None:
+def test_a_shadowed_session_that_continues_without_failing_would_have_been_stopped() -> None:
     clock = FakeClock(1000.0)
     with Panel(MemoryStore(clock=clock), clock=clock) as panel:
         breaker = panel.breaker("session/a", THREE.policy)
@@ -453,7 +451,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_policy_of_a_python_module_with_its_own_detector_judges(
+def test_a_policy_of_a_python_module_with_its_own_detector_is_evaluated(
     tmp_path: Path, empty_home: Path, module: Path, jobs: str
 ) -> None:
     path = samples.write("plain", tmp_path)

@@ -128,7 +128,7 @@ def test_a_message_after_an_interruption_counts_instead_of_it() -> None:
     assert infer(unhappy).solved is False
 
 
-def test_signs_add_up_and_contradictions_make_it_unsure() -> None:
+def test_signs_add_up_and_contradictions_lower_the_confidence() -> None:
     sure = infer(run(EDIT, TESTS_PASS, COMMIT, said="perfect, thanks"))
     unsure = infer(run(EDIT, TESTS_PASS, said="it still fails for me"))
     assert sure.confidence > 0.95
@@ -278,7 +278,7 @@ def test_backtest_shows_which_outcomes_are_inferred_and_how(projects: Path) -> N
     assert plain["outcomes"] == {"unknown": 3}
 
 
-def test_a_label_beats_the_inference_and_can_be_forgotten(projects: Path) -> None:
+def test_a_label_takes_precedence_over_the_inference_and_can_be_removed(projects: Path) -> None:
     done = command("label", str(projects), "--run", "good", "--outcome", "unsolved")
     assert (done.exit_code, done.output) == (0, "good: unsolved\n")
     assert labels_file().is_file()
@@ -290,12 +290,12 @@ def test_a_label_beats_the_inference_and_can_be_forgotten(projects: Path) -> Non
     assert found["outcomes"] == {"inferred": 2, "unknown": 1}
 
 
-def test_the_start_of_an_id_is_enough_if_only_one_run_begins_so(projects: Path) -> None:
+def test_the_start_of_an_id_is_enough_if_only_one_run_begins_with_it(projects: Path) -> None:
     transcript(projects, "good-2", solved=True)
     done = command("label", str(projects), "--run", "wh", "--outcome", "solved")
     assert (done.exit_code, done.output) == (0, "what: solved\n")
     done = command("label", str(projects), "--run", "go", "--outcome", "solved")
-    assert (done.exit_code, "2 runs begin so" in done.output) == (2, True)
+    assert (done.exit_code, "2 runs begin with it" in done.output) == (2, True)
     done = command("label", str(projects), "--run", "good", "--outcome", "unsolved")
     assert (done.exit_code, done.output) == (0, "good: unsolved\n"), "the whole id comes first"
     assert command("label", str(projects), "--run", "", "--outcome", "solved").exit_code == 3
@@ -309,7 +309,7 @@ def test_a_confidence_is_a_percentage_or_a_share(projects: Path, share: str) -> 
 
 
 @pytest.mark.parametrize("share", ["x%", "20%", "101%", "%", "nan%"])
-def test_a_confidence_that_is_none_is_refused(projects: Path, share: str) -> None:
+def test_an_invalid_confidence_is_refused(projects: Path, share: str) -> None:
     done = command("backtest", str(projects), "--confidence", share)
     assert (done.exit_code, "--confidence" in done.output) == (2, True)
 

@@ -146,7 +146,7 @@ def test_a_detector_whose_facts_are_not_recorded_on_its_path_is_a_failure(projec
 
 
 @pytest.mark.stress
-def test_a_guard_that_stops_telling_its_facts_is_found_out(
+def test_a_guard_that_stops_recording_its_facts_is_detected(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = inspect_call.call_signal
@@ -169,7 +169,9 @@ def test_a_row_that_an_earlier_one_hides_is_a_failure(project: Path) -> None:
     assert why == "never used: the first match wins, and 'op/*' before it catches its circuits"
 
 
-def test_a_policy_that_judges_nothing_is_a_failure_unless_another_extends_it(project: Path) -> None:
+def test_a_policy_that_applies_to_nothing_is_a_failure_unless_another_extends_it(
+    project: Path,
+) -> None:
     config = f"""
 policies:
   base: {DEAD}
@@ -192,7 +194,7 @@ def test_a_loop_that_ends_before_its_guard_can_fire_is_a_failure(project: Path) 
     assert not any(why.startswith("consecutive_failures") for why in bad)
 
 
-def test_weighed_detectors_are_seen_to_trip_together(project: Path) -> None:
+def test_weighted_detectors_trip_together(project: Path) -> None:
     rows = [row for row in rows_of(project, "", "guards") if row.guard == "session/* (default)"]
     assert {row.attack: row.detector for row in rows}["hang"] == "silence + same_tool"
 
@@ -262,7 +264,7 @@ def test_a_run_around_it_changes_nothing(project: Path, monkeypatch: pytest.Monk
     assert run("--only", "loop").exit_code == 0
 
 
-def test_hooks_that_do_not_ask_the_rules_are_found_out(
+def test_hooks_that_do_not_check_the_rules_are_detected(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def blind(*looked: Any) -> CallInspection:
@@ -273,7 +275,7 @@ def test_hooks_that_do_not_ask_the_rules_are_found_out(
     assert bad["rule force-push"].endswith("the rules match it, but the hooks do not apply them")
 
 
-def test_orders_without_the_token_are_refused_where_one_is_configured(project: Path) -> None:
+def test_overrides_without_the_token_are_refused_where_one_is_configured(project: Path) -> None:
     rows = rows_of(project, f"operator_token_sha256: '{'a' * 64}'", "self-release")
     token = next(row for row in rows if row.guard == "operator token")
     assert token.status is GuardStatus.OK
@@ -329,7 +331,7 @@ def test_a_lock_whose_long_wait_opens_no_circuit_is_a_failure(project: Path) -> 
     assert "a wait of a day does not open it" in bad["lock/*"]
 
 
-def test_what_breaks_is_a_row_and_the_others_go_on(
+def test_what_breaks_is_a_row_and_the_others_continue(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken_row() -> GuardRow:

@@ -84,7 +84,7 @@ def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path)
         ("lock-convoy", "lock/*", "lock_wait", "requeue: lock/selftest"),
     ],
 )
-def test_each_attack_is_noticed_by_its_circuit(
+def test_each_attack_is_detected_by_its_circuit(
     tmp_path: Path, name: str, guard: str, detector: str, says: str
 ) -> None:
     [row] = rows_of(tmp_path, FLEET, name)
@@ -92,7 +92,7 @@ def test_each_attack_is_noticed_by_its_circuit(
     assert says in row.reason
 
 
-def test_a_halted_agent_cannot_order_itself_to_go_on_where_a_token_is_configured(
+def test_a_halted_agent_cannot_resume_itself_where_a_token_is_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = f"{FLEET}\noperator_token_sha256: '{'a' * 64}'"
@@ -204,13 +204,13 @@ def test_a_detector_whose_facts_the_router_does_not_record_is_a_failure(
             "agent/coder/failure_rate",
             "are admitted",
         ),
-        ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "goes on as before"),
+        ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "continues as before"),
         ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "are admitted"),
         ("overspend", Router, "_reserve", lambda *_: True, "budgets", "does not limit spending"),
-        ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "goes on as before"),
+        ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "continues as before"),
     ],
 )
-def test_a_router_that_is_broken_on_purpose_is_found_out(  # noqa: PLR0917
+def test_a_router_that_is_broken_on_purpose_is_detected(  # noqa: PLR0917
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -235,7 +235,7 @@ def test_a_fallback_that_does_not_take_over_is_a_failure(
     assert "provider/anthropic is open, and no fallback is available" in row.reason
 
 
-def test_costs_that_the_router_stops_telling_are_found_out(
+def test_costs_that_the_router_stops_recording_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signals = routing._signals

@@ -54,7 +54,7 @@ def test_until_the_trouble_begins_both_sides_do_the_very_same(name: str) -> None
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_without_breakers_the_harm_is_there_and_nothing_notices(name: str) -> None:
+def test_without_breakers_the_harm_is_not_detected(name: str) -> None:
     plain, _ = sides(name)
     assert plain.wasted > 10
     assert plain.detected_s is None
@@ -63,7 +63,7 @@ def test_without_breakers_the_harm_is_there_and_nothing_notices(name: str) -> No
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_with_breakers_the_trouble_is_noticed_and_no_healthy_agent_is_halted(name: str) -> None:
+def test_with_breakers_the_trouble_is_detected_and_no_healthy_agent_is_halted(name: str) -> None:
     _, guarded = sides(name)
     result = result_of(name)
     assert guarded.detected_s is not None
@@ -79,14 +79,14 @@ def test_in_an_outage_at_least_95_percent_of_the_doomed_calls_are_not_made() -> 
     assert guarded.micros < 0.05 * plain.micros
 
 
-def test_after_an_outage_all_flows_again_within_two_probe_intervals() -> None:
+def test_after_an_outage_all_calls_are_admitted_again_within_two_probe_intervals() -> None:
     _, guarded = sides("outage")
     assert not guarded.still_open
     assert guarded.interval_s > 0
     assert guarded.last_s - guarded.span.ends_s <= 2 * guarded.interval_s
 
 
-def test_an_outage_is_noticed_within_seconds_and_the_work_continues() -> None:
+def test_an_outage_is_detected_within_seconds_and_the_work_continues() -> None:
     result = result_of("outage")
     assert detect_s(result.guarded.harms[0]) < 30
     assert result.guarded.done > result.plain.done
@@ -107,7 +107,7 @@ def test_an_agent_that_breaks_a_rule_works_again_when_an_operator_has_reset_it()
     assert not guarded.still_open
 
 
-def test_of_a_burning_budget_nine_tenths_are_saved() -> None:
+def test_nine_tenths_of_an_overspent_budget_are_saved() -> None:
     plain, guarded = sides("budget-burn")
     assert plain.micros > 50_000_000
     assert guarded.micros < plain.micros / 10
@@ -158,13 +158,13 @@ def test_a_provider_that_is_only_noisy_trips_a_circuit_wrongly_and_that_is_repor
     assert result.guarded.wrong_trips == 0
 
 
-def test_one_failure_in_a_hundred_is_no_outage_and_an_outage_is_one_all_the_same() -> None:
+def test_one_failure_in_a_hundred_is_no_outage_and_an_outage_is_one_anyway() -> None:
     result = simulate("outage", agents=60, hours=0.5, noise=0.01)
     assert result.guarded.wrong_trips == 0
     assert result.kept, result.bars
 
 
-def test_a_healthy_agent_that_a_touchy_policy_halts_misses_the_bar() -> None:
+def test_a_healthy_agent_that_an_oversensitive_policy_halts_misses_the_bar() -> None:
     from switchgear._fleet.categories import budget  # noqa: PLC0415
 
     mean = with_category(budget=budget(hard_cap_dollars=0.01))
@@ -173,7 +173,7 @@ def test_a_healthy_agent_that_a_touchy_policy_halts_misses_the_bar() -> None:
     assert not result.kept
 
 
-def test_a_day_has_all_troubles_each_noticed() -> None:
+def test_a_day_has_all_troubles_and_each_is_detected() -> None:
     result = simulate("day", agents=10, hours=6.0)
     assert {harm.span.kind for harm in result.plain.harms} == set(SINGLE)
     assert all(harm.wasted for harm in result.plain.harms)
@@ -192,12 +192,12 @@ def test_a_day_has_all_troubles_each_noticed() -> None:
         ({"noise": 1.0}, "noise is 1.0"),
     ],
 )
-def test_a_size_that_cannot_be_is_refused_with_the_rule(given: dict[str, float], what: str) -> None:
+def test_an_impossible_size_is_refused_with_the_rule(given: dict[str, float], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         simulate("outage", **given)  # type: ignore[arg-type]
 
 
-def test_an_unknown_scenario_is_answered_with_the_nearest() -> None:
+def test_an_unknown_scenario_suggests_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'outage'"):
         simulate("outrage")
 
@@ -217,20 +217,20 @@ def test_every_scenario_is_within_its_time(name: str) -> None:
         assert 0 < trouble.begins < trouble.ends < 1
 
 
-def test_the_collector_of_garbage_is_left_as_it_was() -> None:
+def test_the_garbage_collector_is_left_as_it_was() -> None:
     before = gc.get_threshold()
     simulate("outage", agents=10, hours=0.05)
     assert gc.get_threshold() == before
 
 
-def test_a_story_that_a_burning_agent_had_paused_goes_on_when_it_is_mended() -> None:
+def test_a_task_paused_by_overspending_continues_when_the_agent_is_fixed() -> None:
     result = simulate("budget-burn", agents=10, hours=3.0)
     [harm] = result.guarded.harms
     assert not harm.still_open
     assert harm.last_s >= harm.span.ends_s + 300.0
 
 
-def test_a_story_that_an_agent_had_burnt_is_no_wrong_trip_hours_later() -> None:
+def test_a_task_that_was_overspent_is_no_wrong_trip_hours_later() -> None:
     tally = simulate("budget-burn", agents=10, hours=0.1).guarded
     [span] = [harm.span for harm in tally.harms]
     before = tally.wrong_trips

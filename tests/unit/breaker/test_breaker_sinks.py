@@ -62,7 +62,7 @@ def test_a_sink_that_raises_changes_nothing_and_is_logged(caplog: pytest.LogCapt
     assert "the sink is broken" in caplog.text
 
 
-def test_an_order_goes_through_although_a_sink_raises() -> None:
+def test_an_override_succeeds_although_a_sink_raises() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock(), sinks=[broken])
     breaker.hold_open(by="ann", why="test")
     with pytest.raises(Rejected):

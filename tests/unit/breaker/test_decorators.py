@@ -197,7 +197,7 @@ def test_a_class_can_be_called_through_a_breaker() -> None:
     assert breaker.call(dict, a=1) == {"a": 1}
 
 
-def test_a_result_that_answers_no_questions_comes_through_untouched() -> None:
+def test_a_result_that_cannot_be_inspected_is_returned_unchanged() -> None:
     class LazyProxy:
         """A request-local object, as web frameworks have it: it raises when it is looked at."""
 

@@ -77,7 +77,7 @@ def test_open_rejects_at_once_and_no_request_reaches_the_provider() -> None:
     assert provider.requests == []
 
 
-def test_half_open_lets_a_single_probe_through() -> None:
+def test_half_open_admits_a_single_probe() -> None:
     clock, provider = FakeClock(), Provider()
     breaker = CircuitBreaker("anthropic", clock=clock)
     fail(breaker, provider, 5)

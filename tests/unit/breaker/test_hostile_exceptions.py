@@ -145,7 +145,7 @@ def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) ->
 
 @for_each("number", range(len(strange())))
 @every_shape
-def test_stranger_ones_come_through_too(shape: Shape, number: int) -> None:
+def test_stranger_exceptions_reach_the_caller_too(shape: Shape, number: int) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     error = strange()[number]
     assert outcome(lambda: shape(breaker, thrower(error))) is error
@@ -154,7 +154,7 @@ def test_stranger_ones_come_through_too(shape: Shape, number: int) -> None:
 
 @pytest.mark.parametrize("field", ["failure_if", "ignore", "success_if"])
 @pytest.mark.parametrize("thrown", THROWN)
-def test_a_predicate_that_trips_over_it_does_not_replace_it(
+def test_a_predicate_that_raises_on_it_does_not_replace_it(
     field: str, thrown: type[BaseException]
 ) -> None:
     def reads(error: Any) -> bool:

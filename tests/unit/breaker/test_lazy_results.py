@@ -169,7 +169,7 @@ def test_an_open_circuit_refuses_them_at_the_call(function: Callable[..., Any]) 
 
 @pytest.mark.parametrize("policy", [None, TIMED])
 @pytest.mark.parametrize("function", [coroutine, generator, async_generator])
-def test_one_that_is_made_and_dropped_was_no_call_and_takes_no_probes_place(
+def test_a_result_that_is_dropped_was_no_call_and_uses_no_probe(
     function: Callable[..., Any], policy: Policy | None
 ) -> None:
     breaker = probing(policy)

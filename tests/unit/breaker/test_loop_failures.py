@@ -57,7 +57,7 @@ def test_the_same_error_trips_although_others_and_successes_come_between(
     assert loop.stats() == (1, 9, 5)
 
 
-def test_a_loop_that_is_well_has_no_trip_reason(loop: LoopBreaker) -> None:
+def test_a_healthy_loop_has_no_trip_reason(loop: LoopBreaker) -> None:
     fail(loop, "a", "b")
     assert loop.trip_reason() is None
     assert loop.is_tripped() is False
@@ -114,7 +114,7 @@ def test_the_same_error_at_another_line_is_counted_as_the_same(fingerprint: str)
     assert loop.stats().unique_errors == 1
 
 
-def test_the_documented_way_melts_codes_and_the_default_does_not() -> None:
+def test_the_documented_fingerprint_merges_codes_and_the_default_does_not() -> None:
     def unique(fingerprint: str) -> int | None:
         loop = LoopBreaker("loop/1", fingerprint=fingerprint)
         fail(loop, "exit code 1", "exit code 137")
@@ -123,7 +123,7 @@ def test_the_documented_way_melts_codes_and_the_default_does_not() -> None:
     assert (unique("documented"), unique("default")) == (1, 2)
 
 
-def test_the_documented_way_looks_at_500_characters_of_the_whole_text() -> None:
+def test_the_documented_fingerprint_reads_500_characters_of_the_whole_text() -> None:
     loop = LoopBreaker("loop/1", fingerprint="documented")
     head = "word " * 80
     fail(loop, head + "same", head + "other")
@@ -178,7 +178,7 @@ def test_a_retry_that_fails_trips_again_and_the_cooldown_restarts(
         assert not loop.is_tripped()
 
 
-def test_the_cooldown_is_alive(clock: FakeClock) -> None:
+def test_the_cooldown_has_an_effect(clock: FakeClock) -> None:
     loop = LoopBreaker.for_failures("loop/1", cooldown_s=5.0, clock=clock)
     fail(loop, *"abc")
     clock.advance(5.0)

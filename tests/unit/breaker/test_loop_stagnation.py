@@ -98,7 +98,7 @@ def test_once_open_the_loop_cannot_continue_whatever_comes_and_however_long_it_w
     assert loop.state is Phase.OPEN
 
 
-def test_reset_closes_and_forgets() -> None:
+def test_reset_closes_and_clears_the_evidence() -> None:
     loop = stuck(breaker(), 4)
     loop.record_error("e")
     loop.reset()
@@ -115,14 +115,14 @@ def test_the_defaults_are_those_of_the_document() -> None:
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5, 9])
-def test_the_no_progress_threshold_is_alive(threshold: int) -> None:
+def test_the_no_progress_threshold_has_an_effect(threshold: int) -> None:
     assert stuck(breaker(no_progress=threshold), threshold - 1).state is Phase.CLOSED
     assert stuck(breaker(no_progress=threshold), threshold).state is Phase.HALF_OPEN
     assert stuck(breaker(no_progress=threshold), threshold + 1).state is Phase.OPEN
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 8, 40])
-def test_the_same_error_threshold_is_alive_and_printed(threshold: int) -> None:
+def test_the_same_error_threshold_has_an_effect_and_is_printed(threshold: int) -> None:
     loop = breaker(same_error=threshold)
     for _ in range(threshold):
         assert loop.state is Phase.CLOSED
@@ -132,7 +132,7 @@ def test_the_same_error_threshold_is_alive_and_printed(threshold: int) -> None:
 
 
 @pytest.mark.parametrize("percent", [20, 50, 70, 100])
-def test_the_output_decline_threshold_is_alive(percent: int) -> None:
+def test_the_output_decline_threshold_has_an_effect(percent: int) -> None:
     def after(length: int) -> Phase:
         loop = breaker(output_decline_percent=percent)
         for chars in (1000, 900, 1100, length, length):
@@ -164,7 +164,7 @@ def test_output_that_recovers_closes_the_circuit_again() -> None:
     assert loop.state is Phase.CLOSED
 
 
-def test_output_needs_three_iterations_before_it_is_judged() -> None:
+def test_output_needs_three_iterations_before_it_is_evaluated() -> None:
     loop = breaker()
     for chars in (1000, 1000, 1):
         loop.record_progress(IterationMetrics(1, 1, chars))

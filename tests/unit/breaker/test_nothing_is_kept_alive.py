@@ -216,7 +216,7 @@ def athrow_one(breaker: CircuitBreaker, canary: Canary, *, fails: bool) -> None:
 
 @pytest.mark.parametrize("read", [read_all, read_one, aread_all, aread_one, athrow_one])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_stream_read_to_its_end_broken_or_left_early_is_let_go(
+def test_a_stream_read_to_its_end_broken_or_left_early_is_released(
     read: Callable[..., None], fails: bool
 ) -> None:
     breaker, canary = breaker_of(None, FakeClock()), Canary()
@@ -229,7 +229,7 @@ def test_a_stream_read_to_its_end_broken_or_left_early_is_let_go(
     assert all(ref() is None for ref in alive)
 
 
-def test_a_breaker_itself_is_let_go_with_its_last_user() -> None:
+def test_a_breaker_itself_is_released_with_its_last_user() -> None:
     breaker = breaker_of(None, FakeClock())
     alive = weakref.ref(breaker)
 

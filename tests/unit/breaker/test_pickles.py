@@ -61,7 +61,7 @@ def test_a_fresh_breaker_pickles_by_every_protocol(protocol: int) -> None:
     assert loaded.state == "closed"
 
 
-def test_a_row_of_failures_goes_on_after_pickling() -> None:
+def test_a_row_of_failures_continues_after_pickling() -> None:
     breaker = CircuitBreaker("api", threshold=3, clock=FakeClock())
     for _ in range(2):
         with pytest.raises(ConnectionError):
@@ -111,7 +111,7 @@ def test_an_open_circuit_waits_the_rest_of_its_wait_on_a_clock_that_shows_anothe
         assert once_more.call(int) == 0
 
 
-def test_a_breaker_on_the_real_clock_goes_on_from_where_it_stood() -> None:
+def test_a_breaker_on_the_real_clock_continues_from_where_it_stood() -> None:
     breaker = CircuitBreaker("api", threshold=1)
     breaker.record(Signal(ok=False))
     left_s = retry_after_s(again(again(breaker)))
@@ -141,7 +141,7 @@ def test_a_hold_keeps_its_operator_and_reason() -> None:
         loaded.call(int)
 
 
-def test_policy_fallback_predicates_and_sinks_go_along() -> None:
+def test_policy_fallback_predicates_and_sinks_are_pickled_too() -> None:
     policy = Policy(
         [detectors.FailureRate(window=4, threshold=0.5), detectors.SlowCalls(slow_s=1.0)],
         Cooldown(5.0, probes=2, jitter=0.1),
@@ -171,7 +171,7 @@ def test_policy_fallback_predicates_and_sinks_go_along() -> None:
     assert HEARD[-1].by == "ann"
 
 
-def test_event_numbers_go_on_without_a_gap() -> None:
+def test_event_numbers_continue_without_a_gap() -> None:
     HEARD.clear()
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock(), sinks=[hear])
     breaker.record(Signal(ok=False))

@@ -111,7 +111,7 @@ def test_a_header_may_be_an_http_date(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wait_after(RateLimited(response=Response({"retry-after": date}))) == 90.0
 
 
-def test_a_date_in_the_past_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_date_in_the_past_requests_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", NOW.timestamp)
     date = format_datetime(NOW - timedelta(hours=1), usegmt=True)
     assert wait_after(RateLimited(response=Response({"retry-after": date}))) == BY_BACKOFF_S
@@ -125,7 +125,7 @@ def test_a_date_in_the_past_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) ->
     ],
     ids=repr,
 )
-def test_garbage_asks_for_nothing(garbage: object) -> None:
+def test_garbage_requests_no_wait(garbage: object) -> None:
     assert wait_after(RateLimited(retry_after_s=garbage)) == BY_BACKOFF_S
     assert wait_after(RateLimited(headers={"retry-after": garbage})) == BY_BACKOFF_S
     assert wait_after(RateLimited(headers={"retry-after-ms": garbage})) == BY_BACKOFF_S
@@ -136,7 +136,7 @@ def test_headers_in_an_unknown_form_request_no_wait(headers: object) -> None:
     assert wait_after(RateLimited(response=Response(headers))) == BY_BACKOFF_S
 
 
-def test_the_mocks_of_a_test_ask_for_nothing() -> None:
+def test_the_mocks_of_a_test_request_no_wait() -> None:
     assert wait_after(RateLimited(response=MagicMock(status_code=503))) == BY_BACKOFF_S
     assert wait_after(RateLimited(retry_after=MagicMock())) == BY_BACKOFF_S
 
@@ -158,7 +158,7 @@ def test_an_attribute_that_cannot_be_used_hides_no_header(kind: type[RateLimited
     assert wait_after(RateLimited(retry_after="soon", headers={"retry-after": "7"})) == 7.0
 
 
-def test_an_exception_that_raises_when_it_is_looked_at_asks_for_nothing() -> None:
+def test_an_exception_that_raises_when_it_is_inspected_requests_no_wait() -> None:
     class Hostile(Exception):
         @property
         def response(self) -> object:
@@ -183,7 +183,7 @@ def test_it_counts_from_the_failure_that_opened_the_circuit() -> None:
     assert breaker.state == "half_open"
 
 
-def test_it_sets_the_wait_after_a_failed_probe_too_and_the_backoff_goes_on_after_it() -> None:
+def test_it_sets_the_wait_after_a_failed_probe_too_and_the_backoff_continues_after_it() -> None:
     clock, waits = FakeClock(), list[float | None]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     for asked_s in (None, 7.0, None, None):
@@ -212,7 +212,7 @@ def test_it_is_found_in_what_the_exception_was_raised_from() -> None:
     assert retry_after_s(raised_from(raised_from(asks(7.0)))) == 7.0
 
 
-def test_the_nearest_that_asks_is_obeyed() -> None:
+def test_the_nearest_retry_after_is_used() -> None:
     near = asks(3.0)
     near.__cause__ = asks(70.0)
     assert retry_after_s(raised_from(near)) == 3.0
@@ -226,7 +226,7 @@ def test_it_is_found_in_a_group_and_the_longest_counts() -> None:
     assert retry_after_s(ExceptionGroup("deep", [ExceptionGroup("er", [asks(4.0)])])) == 4.0
 
 
-def test_what_was_handled_inside_the_call_asks() -> None:
+def test_an_exception_handled_inside_the_call_sets_the_wait() -> None:
     def wraps() -> None:
         try:
             raise asks(17.0)
@@ -239,7 +239,7 @@ def test_what_was_handled_inside_the_call_asks() -> None:
     assert breaker.snapshot().outage.cooldown_s == 17.0
 
 
-def test_another_provider_whose_failure_is_being_handled_does_not() -> None:
+def test_the_failure_of_another_provider_that_is_being_handled_does_not() -> None:
     def second() -> None:
         raise RuntimeError("the fallback fails too")
 

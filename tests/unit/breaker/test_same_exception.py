@@ -123,7 +123,7 @@ def test_another_exception_raised_from_it_counts_too() -> None:
     assert breaker.totals.failed == 2
 
 
-def test_what_is_dealt_with_inside_and_fails_again_counts_each_time() -> None:
+def test_an_error_that_is_handled_inside_and_occurs_again_counts_each_time() -> None:
     breaker = new_breaker()
 
     def tries_twice() -> None:
@@ -240,7 +240,7 @@ def test_inside_a_probe_the_probe_reports_it_once() -> None:
     assert (breaker.state, breaker.totals.failed) == ("open", 2)
 
 
-def test_leave_of_a_panel_counts_it_once() -> None:
+def test_permits_of_a_panel_count_it_once() -> None:
     with Panel("memory:") as panel:
         breaker = panel.breaker("api")
         error = ConnectionError("one object")
@@ -255,7 +255,7 @@ def test_leave_of_a_panel_counts_it_once() -> None:
         assert breaker.totals.failed == 5
 
 
-def test_what_is_remembered_of_blocks_is_bounded() -> None:
+def test_the_memory_of_blocks_is_bounded() -> None:
     breaker = new_breaker()
     for _ in range(1000):
         with suppress(ConnectionError), breaker:

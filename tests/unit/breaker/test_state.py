@@ -19,13 +19,13 @@ from switchgear.testing import FakeClock
 FAILED = Signal(ok=False)
 
 
-def test_the_four_words_are_the_documented_ones_and_are_texts() -> None:
+def test_the_four_states_are_the_documented_ones_and_are_texts() -> None:
     assert [str(phase) for phase in Phase] == ["closed", "tripping", "open", "half_open"]
     assert CircuitBreaker("api").state == "closed"
     assert f"{CircuitBreaker('api').state}" == "closed"
 
 
-def test_tripping_admits_and_calms_down_by_itself_when_the_evidence_ages() -> None:
+def test_tripping_admits_and_closes_by_itself_when_the_evidence_ages() -> None:
     clock, seen = FakeClock(), list[Event]()
     policy = Policy([detectors.FailuresInWindow(4, 60.0)], tripping_at=0.5)
     breaker = CircuitBreaker("api", policy=policy, clock=clock, sinks=[seen.append])
@@ -101,7 +101,7 @@ def test_the_lease_of_a_probe_lasts_as_long_as_the_wait_it_ended() -> None:
     assert leases == [60.0, 120.0, 240.0, 300.0, 300.0]
 
 
-def test_a_policy_may_ask_for_several_probes_and_several_successes() -> None:
+def test_a_policy_may_require_several_probes_and_several_successes() -> None:
     clock = FakeClock()
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(60.0, probes=2, successes=3))
     breaker = CircuitBreaker("api", policy=policy, clock=clock)

@@ -50,7 +50,7 @@ def probing(clock: FakeClock) -> CircuitBreaker:
 # Synchronous streams
 
 
-def test_leave_is_asked_when_the_first_item_is_wanted_and_not_before() -> None:
+def test_the_permit_is_acquired_when_the_first_item_is_requested_and_not_before() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     stream = breaker(numbers)(3)
     breaker.hold_open(by="ann", why="test")
@@ -426,7 +426,7 @@ def test_what_the_stream_makes_of_it_is(function: Any) -> None:
     assert counts(breaker) == {"failed": 2}
 
 
-def test_the_body_of_a_with_is_not_what_its_guarded_context_manager_is_judged_by() -> None:
+def test_the_body_of_a_with_is_not_what_its_guarded_context_manager_is_evaluated_by() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     manager = contextmanager(breaker(session))
     for _ in range(3):

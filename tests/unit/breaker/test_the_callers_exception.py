@@ -215,7 +215,7 @@ class Secretive(Exception):
 
 
 @pytest.mark.parametrize("kind", [Unhashable, NeverEqual, Unprintable, Secretive])
-def test_exceptions_that_resist_being_looked_at_come_through_and_count(
+def test_exceptions_that_cannot_be_inspected_reach_the_caller_and_count(
     kind: type[Exception],
 ) -> None:
     breaker, error = CircuitBreaker("api", threshold=1, clock=FakeClock()), kind()

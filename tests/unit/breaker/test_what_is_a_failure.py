@@ -190,7 +190,7 @@ def test_a_bad_result_of_a_probe_opens_again() -> None:
     assert breaker.state == "open"
 
 
-def test_an_awaited_result_is_judged_and_not_the_coroutine() -> None:
+def test_an_awaited_result_is_evaluated_and_not_the_coroutine() -> None:
     seen = list[object]()
 
     async def answer() -> str:

@@ -38,7 +38,7 @@ def test_a_node_without_a_limit_has_what_the_one_above_it_has(budgets: Budgets) 
         free_budget(budgets, "atlas/wave-2")
 
 
-def test_only_what_is_set_aside_of_the_same_money_may_come_back(budgets: Budgets) -> None:
+def test_only_reservations_of_the_same_money_may_come_back(budgets: Budgets) -> None:
     budgets.open("atlas/wave-1/S-1", 20)
     budgets.open("atlas/wave-1/S-2", None)
     budgets.reserve("atlas/wave-1/S-1", 15)
@@ -48,7 +48,7 @@ def test_only_what_is_set_aside_of_the_same_money_may_come_back(budgets: Budgets
     assert free_budget(budgets, NODE) == FreeBudget(35, 0, NODE)
 
 
-def test_a_tree_without_limits_sets_nothing_aside_and_is_charged() -> None:
+def test_a_tree_without_limits_reserves_nothing_and_is_charged() -> None:
     budgets = Panel("memory:").budgets
     budgets.open("free", None)
     aside = RunReservation(budgets, "free", None, owner="run")
@@ -72,7 +72,7 @@ def test_what_is_not_spent_returns_and_what_has_no_price_counts_in_full(budgets:
     assert budgets.free_micros(NODE) == 0
 
 
-def test_all_of_nothing_is_refused_by_the_node_that_has_nothing(budgets: Budgets) -> None:
+def test_an_empty_node_refuses_to_reserve_everything(budgets: Budgets) -> None:
     budgets.open("atlas/wave-1/S-1", None)
     held = budgets.reserve(NODE, 60)
     with pytest.raises(BudgetRefused) as refused:
@@ -155,7 +155,7 @@ def test_the_batchs_own_budget_holds_beside_the_nodes(stage: Stage) -> None:
     assert stage.panel.budgets.free_micros("atlas") == 60
 
 
-def test_a_task_waits_for_what_another_process_has_set_aside(stage: Stage) -> None:
+def test_a_task_waits_for_what_another_process_has_reserved(stage: Stage) -> None:
     held = stage.panel.budgets.reserve("atlas", 80, owner="another batch")
     changed = stage.view.changed
 
@@ -250,7 +250,7 @@ def test_a_short_outage_of_the_store_is_waited_out_and_reported_once(
     assert stage.panel.budgets.free_micros("atlas") == 98
 
 
-def test_a_store_that_no_waiting_mends_fails_the_task(
+def test_a_store_that_does_not_recover_fails_the_task(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def corrupt(*_: object) -> None:
@@ -285,7 +285,7 @@ def test_an_attempt_of_unknown_price_counts_in_full(stage: Stage) -> None:
     assert stage.panel.budgets.free_micros("atlas") == 40
 
 
-def test_a_place_that_cannot_be_had_gives_the_money_back(stage: Stage) -> None:
+def test_a_folder_that_cannot_be_created_returns_the_money(stage: Stage) -> None:
     batch = paid("a", budget_micros=30)
     batch = batch._replace(tasks=tuple(task._replace(worktree=True) for task in batch.tasks))
     stage.run(batch, lambda _: outcome("completed"))

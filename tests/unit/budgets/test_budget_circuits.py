@@ -12,7 +12,7 @@ from switchgear._stores.memory import MemoryStore
 from switchgear.testing import FakeClock
 
 
-def test_a_circuit_is_judged_by_the_limit_that_its_node_has_now() -> None:
+def test_a_circuit_is_evaluated_by_the_limit_that_its_node_has_now() -> None:
     clock = FakeClock(0.0)
     panel = Panel(MemoryStore(clock=clock), clock=clock)
     panel.budgets.open("x", 100, circuit="story/x")
@@ -29,7 +29,7 @@ def test_a_circuit_is_judged_by_the_limit_that_its_node_has_now() -> None:
     assert story.snapshot().outage.reason.startswith("$0.00012 spent of $0.00012")
 
 
-def test_another_process_judges_by_the_new_limit_too(tmp_path: Path) -> None:
+def test_another_process_uses_the_new_limit_too(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with Panel(url) as mine, Panel(url) as theirs:
         mine.budgets.open("x", 100, circuit="story/x")
@@ -64,7 +64,7 @@ def test_what_one_invocation_may_cost_is_no_limit_for_its_circuit() -> None:
     assert coder.totals.cost_micros == 300
 
 
-def test_what_is_settled_after_its_node_was_closed_is_charged_all_the_same() -> None:
+def test_what_is_settled_after_its_node_was_closed_is_charged_anyway() -> None:
     clock = FakeClock(0.0)
     budgets = Budgets(MemoryLedger("x", clock))
     budgets.open("t", 1000)

@@ -45,7 +45,7 @@ def node(budgets: Budgets, path: str) -> BudgetNode:
     return budgets.book(path).nodes[path]
 
 
-def test_what_is_set_aside_for_a_child_is_not_free_for_others(budgets: Budgets) -> None:
+def test_what_is_reserved_for_a_child_is_not_free_for_others(budgets: Budgets) -> None:
     assert budgets.free_micros("atlas") == 6 * DOLLAR
     with pytest.raises(BudgetRefused) as caught:
         budgets.open("atlas/wave-2", 7 * DOLLAR)
@@ -275,7 +275,7 @@ def test_a_configured_circuit_keeps_its_policy(clock: FakeClock) -> None:
     assert panel.breaker("story/x").state is Phase.OPEN
 
 
-def test_a_charge_is_never_refused_for_want_of_money(budgets: Budgets) -> None:
+def test_a_charge_is_never_refused_for_lack_of_money(budgets: Budgets) -> None:
     budgets.charge("atlas/wave-1/S-12", 3 * DOLLAR, who="bill")
     assert budgets.free_micros("atlas/wave-1/S-12") == -DOLLAR
     with pytest.raises(BudgetRefused):
@@ -329,7 +329,7 @@ def test_what_is_no_path_is_a_value_error(budgets: Budgets, path: str) -> None:
 
 
 @pytest.mark.parametrize("amount", [-1, 1.5, True, "1", 2**53 + 1])
-def test_money_that_is_none_is_a_value_error(budgets: Budgets, amount: object) -> None:
+def test_an_invalid_amount_is_a_value_error(budgets: Budgets, amount: object) -> None:
     before = budgets.book("atlas")
     for ask in (
         lambda: budgets.open("atlas/x", amount),  # type: ignore[arg-type]
@@ -399,7 +399,7 @@ class Flaky(MemoryLedger):
         return answer
 
 
-def test_what_is_asked_again_because_the_answer_was_lost_is_done_once(clock: FakeClock) -> None:
+def test_a_request_that_is_repeated_after_a_lost_reply_is_applied_once(clock: FakeClock) -> None:
     ledger = Flaky("x", clock)
     budgets = Budgets(ledger)
     for ask in (

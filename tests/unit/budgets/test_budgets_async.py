@@ -59,7 +59,7 @@ def test_a_block_of_a_coroutine_that_settles_nothing_has_spent_all_unless_it_was
     assert budgets.free_micros("atlas") == 700
 
 
-def test_many_tasks_never_set_aside_more_than_there_is(budgets: Budgets) -> None:
+def test_many_tasks_never_reserve_more_than_there_is(budgets: Budgets) -> None:
     async def one() -> int:
         try:
             async with await budgets.areserve("atlas", 100) as reservation:

@@ -45,7 +45,7 @@ def test_what_was_reserved_there_is_settled_here_and_the_account_continues(tmp_p
     with empty(clock, tmp_path) as here:
         done = run(here, "import", "-", given=lines_of(there))
         assert done.output.splitlines()[1] == (
-            "2 accounts imported, 0 kept unchanged (as new, newer or other ones)"
+            "2 accounts imported, 0 kept unchanged (those in the store are as new or newer, or are others)"
         )
         assert lines_of(here) == lines_of(there)
         assert here.budgets.settle(taken.path, 150) == 150
@@ -83,7 +83,9 @@ def test_stand_ins_are_moved_with_the_export() -> None:
     assert here.switches("coder") == there.switches("coder")
 
 
-def test_what_went_on_there_is_taken_and_what_went_on_here_is_kept(tmp_path: Path) -> None:
+def test_newer_exported_accounts_are_imported_and_newer_stored_ones_are_kept(
+    tmp_path: Path,
+) -> None:
     clock = FakeClock(NOW_S)
     there = filled(clock)
     before = lines_of(there, "budget/*")

@@ -66,7 +66,7 @@ def test_under_take_standard_output_is_for_the_permit_alone(shell: Shell) -> Non
     assert "circuit 'api' is open" in shell.run("check", "api").stdout
 
 
-def test_a_latched_circuit_is_not_worth_waiting_for() -> None:
+def test_waiting_for_a_latched_circuit_is_not_suggested() -> None:
     shell = Shell(policies=lambda _: Policy([ConsecutiveFailures(1)], recovery=Latched()))
     shell.run("record", "loop", "failure")
     refused = shell.run("check", "loop")
@@ -107,7 +107,7 @@ def test_a_hung_probe_gives_its_place_back_when_its_lease_ends(shell: Shell) -> 
     assert shell.run("check", "api").exit_code == 0
 
 
-def test_an_operation_is_judged_as_hooks_judge_it(shell: Shell) -> None:
+def test_an_operation_has_the_same_policy_as_in_hooks(shell: Shell) -> None:
     for _ in range(2):
         shell.run("record", "op/agent_spawn", "failure", "--error", "Rate limit exceeded")
     done = shell.run("record", "op/agent_spawn", "failure")
@@ -129,7 +129,7 @@ def test_secrets_in_errors_are_redacted_before_they_are_stored(shell: Shell) -> 
     assert view.circuit.failures[-1].error == "bad key [redacted]"
 
 
-def test_what_was_given_back_is_no_evidence(shell: Shell) -> None:
+def test_a_returned_permit_is_no_evidence(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "4")
     shell.run("record", "api", "ignored", "--count", "9")
     view = shell.panel.view("api")

@@ -157,7 +157,7 @@ def findings(done: Result) -> dict[str, list[str]]:
     return levels
 
 
-def test_the_doctor_finds_a_new_project_well_and_makes_no_file(project: Path) -> None:
+def test_the_doctor_finds_no_problems_in_a_new_project_and_creates_no_file(project: Path) -> None:
     done = run("doctor")
     assert done.exit_code == 0, done.output
     assert "no problems found" in done.output
@@ -209,7 +209,7 @@ def test_the_doctor_calls_a_store_that_cannot_be_used_a_problem(project: Path, u
     assert "Traceback" not in done.output
 
 
-def test_the_doctor_looks_after_the_token(project: Path) -> None:
+def test_the_doctor_checks_the_token(project: Path) -> None:
     (project / "switchgear.yaml").write_text(f"operator_token_sha256: '{DIGEST}'\n")
     assert run("doctor").exit_code == 0
     exposed = findings(run("doctor", "--json", SWITCHGEAR_TOKEN=TOKEN))["warning"]
@@ -219,7 +219,7 @@ def test_the_doctor_looks_after_the_token(project: Path) -> None:
     assert any("does not match" in what for what in wrong)
 
 
-def test_the_doctor_minds_a_token_that_others_can_read(project: Path) -> None:
+def test_the_doctor_reports_a_token_that_others_can_read(project: Path) -> None:
     (project / "switchgear.yaml").write_text(f"operator_token_sha256: '{DIGEST}'\n")
     token = project / "token"
     token.write_text(TOKEN + "\n")

@@ -63,7 +63,7 @@ def test_a_reader_gets_the_error_that_something_was_lost(damaged: Path, verb: li
         assert "No circuits yet" not in told.stdout
 
 
-def test_what_is_there_is_shown_all_the_same(damaged: Path) -> None:
+def test_readable_circuits_are_still_shown(damaged: Path) -> None:
     run("record", "new", "success")
     told = run("status", "--json")
     assert [circuit["name"] for circuit in json.loads(told.stdout)] == ["new"]
@@ -74,7 +74,7 @@ def test_what_is_there_is_shown_all_the_same(damaged: Path) -> None:
         assert run(*known).exit_code == 0, "nothing of this one is missing"
 
 
-def test_all_is_well_again_when_the_file_was_taken_away(damaged: Path) -> None:
+def test_no_warning_remains_when_the_file_was_removed(damaged: Path) -> None:
     run("status")
     for aside in damaged.parent.glob("*.corrupt-*"):
         aside.unlink()

@@ -137,7 +137,7 @@ def test_a_defect_of_switchgear_is_reported_without_a_traceback(
     assert isinstance(shown.exception, RuntimeError)
 
 
-def test_an_unknown_circuit_is_named_with_what_was_meant() -> None:
+def test_an_unknown_circuit_suggests_the_nearest_name() -> None:
     panel = Panel("memory:")
     panel.breaker("provider/anthropic").record(Signal(ok=True))
     for verb in (["show"], ["hold", "open"], ["release"], ["reset"]):
@@ -153,7 +153,7 @@ def test_an_unknown_circuit_is_named_with_what_was_meant() -> None:
     assert [view.name for view in panel] == ["provider/anthropic"]
 
 
-def test_holding_a_circuit_before_it_exists_must_be_meant() -> None:
+def test_holding_a_circuit_that_does_not_exist_needs_create() -> None:
     panel = Panel("memory:")
     assert run("hold", "open", "new", "--why", "x", panel=panel).exit_code == 2
     assert run("hold", "open", "new", "--why", "x", "--create", panel=panel).exit_code == 0
@@ -173,7 +173,7 @@ def test_several_circuits_need_a_yes() -> None:
     assert "no circuit" in one_sentence(run("hold", "open", "x/*", "--why", "x", panel=panel))
 
 
-def test_a_circuit_with_a_star_in_its_name_is_meant_by_its_name() -> None:
+def test_a_circuit_with_a_star_in_its_name_is_found_by_its_name() -> None:
     panel = Panel("memory:")
     for name in ("a*", "ab"):
         panel.breaker(name).record(Signal(ok=True))

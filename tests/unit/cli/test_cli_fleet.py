@@ -97,7 +97,7 @@ def test_holders_and_waiters_are_in_the_status_and_the_world_state() -> None:
         (["budgets", "set", "atlas", "5", "--by", ""], "--by must not be empty"),
     ],
 )
-def test_money_that_is_none_is_reported_and_no_budget_is_opened(
+def test_an_invalid_amount_is_reported_and_no_budget_is_opened(
     folder: Path, args: list[str], message: str
 ) -> None:
     code, text = run(folder, *args)

@@ -90,7 +90,7 @@ def test_both_scopes_at_once_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["claude", "Claude", "Claude Code", "claude_code", "cc"])
-def test_an_agent_is_known_by_its_other_names(project: Path, name: str) -> None:
+def test_other_names_of_an_agent_are_accepted(project: Path, name: str) -> None:
     assert run("install", name).output.startswith("Claude Code: the hooks are installed")
 
 
@@ -218,7 +218,7 @@ def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
 
 # With a sub-agent, and without.
 @pytest.mark.parametrize("agent", some_of(["claude-code", "gemini"], ["claude-code"]))
-def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_asked_again_and_again(
+def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_repeated(
     agent: str,
 ) -> None:
     run("install", agent)
@@ -228,7 +228,7 @@ def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_asked_again_and_agai
     assert [circuit["name"] for circuit in shown] == ["op/file_read"]  # which is everybody's
 
 
-def test_the_doctor_does_not_call_it_well_when_a_harmless_call_is_refused() -> None:
+def test_the_doctor_reports_a_harmless_call_that_is_refused() -> None:
     run("install", "claude-code")
     order = ["hold", "open", "op/file_read", "--create", "--why", "the disk is being replaced"]
     assert CliRunner().invoke(main, order).exit_code == 0
@@ -250,7 +250,7 @@ def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: P
     assert "PreToolUse: usage: entry.py" in done.output
 
 
-def test_the_doctor_notices_an_event_that_goes_elsewhere(project: Path, tmp_path: Path) -> None:
+def test_the_doctor_detects_an_event_that_goes_elsewhere(project: Path, tmp_path: Path) -> None:
     run("install", "codex")
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
@@ -330,7 +330,7 @@ def hook(command: str, trust: str) -> dict[str, object]:
     return {"command": command, "trustStatus": trust, "enabled": True, "isManaged": False}
 
 
-def test_codex_is_asked_which_hooks_it_trusts(tmp_path: Path) -> None:
+def test_codex_is_queried_for_the_hooks_that_it_trusts(tmp_path: Path) -> None:
     program = codex(tmp_path, [hook("a", "trusted"), hook("a", "untrusted"), hook("b", "trusted")])
     here = str(tmp_path)
     assert ask_codex(program, here, ["a"], here) == Trust(asked=True, seen=2, trusted=1)
@@ -350,7 +350,7 @@ def test_codex_that_was_never_started_leaves_nothing_where_it_would_live(tmp_pat
     assert (home / "state").exists()
 
 
-def test_codex_is_not_asked_where_there_is_no_place_for_a_copy(
+def test_codex_is_not_queried_where_there_is_no_place_for_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = codex(tmp_path, [hook("a", "trusted")])

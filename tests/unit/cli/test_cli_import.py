@@ -64,7 +64,7 @@ def test_what_was_exported_is_taken_with_its_events() -> None:
     done = run(empty, "import", "-", given=b"\n".join(LINES) + b"\n")
     assert done.output == (
         "4 circuits imported, 0 kept unchanged (as new or newer)\n"
-        "3 accounts imported, 0 kept unchanged (as new, newer or other ones)\n"
+        "3 accounts imported, 0 kept unchanged (those in the store are as new or newer, or are others)\n"
     )
     assert [line.encode() for line in export_lines(empty, "*")] == LINES
 
@@ -74,13 +74,13 @@ def test_an_export_of_some_has_only_those() -> None:
     assert kinds == [None, "circuit", "event"]
 
 
-def test_a_circuit_that_went_on_meanwhile_is_kept() -> None:
+def test_a_circuit_that_changed_in_the_meantime_is_kept() -> None:
     panel = filled_panel()
     panel.breaker("c").record(Signal(ok=False))
     done = run(panel, "import", "-", given=b"\n".join(LINES))
     assert done.output == (
         "0 circuits imported, 4 kept unchanged (as new or newer)\n"
-        "0 accounts imported, 3 kept unchanged (as new, newer or other ones)\n"
+        "0 accounts imported, 3 kept unchanged (those in the store are as new or newer, or are others)\n"
     )
     assert panel.breaker("c").totals.failed == 2
 

@@ -153,7 +153,7 @@ def test_without_a_configured_agent_there_is_no_hand_over(desk: Desk) -> None:
     assert desk.notes().stop is None
 
 
-def test_the_help_takes_over_with_the_evidence(desk: Desk) -> None:
+def test_the_escalation_agent_takes_over_with_the_evidence(desk: Desk) -> None:
     script = desk.folder / "klaus.py"
     script.write_text(
         "import os, shutil, sys\n"
@@ -237,7 +237,7 @@ def test_abort_stops_every_agent_at_work(desk: Desk) -> None:
         ("echo no >&2; false", 1, "open", "Test result: FAILURE\n\nCircuit OPEN."),
     ],
 )
-def test_waiting_ends_with_the_half_open_test(
+def test_waiting_ends_with_the_probe(
     desk: Desk, command: str, code: int, phase: str, says: str
 ) -> None:
     _open_long_ago(desk)
@@ -249,7 +249,7 @@ def test_waiting_ends_with_the_half_open_test(
     assert desk.phase(SPAWN) == phase
 
 
-def test_without_a_test_the_next_call_is_one(desk: Desk) -> None:
+def test_without_a_test_command_the_next_call_is_the_probe(desk: Desk) -> None:
     _open_long_ago(desk)
     assert desk.run(SPAWN, "--do", "wait").output.endswith("The next call is the probe.\n")
 

@@ -90,7 +90,7 @@ def test_what_is_no_call_is_exit_code_2_and_one_sentence(stdin: str, message: st
     assert "Traceback" not in result.stderr
 
 
-def test_the_rules_that_hold_are_those_of_the_configuration(project: Path) -> None:
+def test_the_rules_in_effect_are_those_of_the_configuration(project: Path) -> None:
     (project / "switchgear.yaml").write_text(
         "rules: {builtin: [], protected: ['x/**'], own: [{name: no-curl, commands: [curl]}]}"
     )
@@ -108,7 +108,7 @@ def test_no_rules_is_reported(project: Path) -> None:
     assert rules("list").stdout.startswith("No rules are in effect here.")
 
 
-def test_the_store_and_the_configuration_that_hold_are_protected(project: Path) -> None:
+def test_the_store_and_the_configuration_in_effect_are_protected(project: Path) -> None:
     (project / "own.toml").write_text('store = "sqlite:///state/gear.db"')
     for path in ("own.toml", "state/gear.db", "state/gear.db-wal"):
         result = rules("test", "--config", "own.toml", "--command", f"rm {path}")

@@ -144,7 +144,7 @@ def test_one_score_is_shown_for_a_session_everywhere(project: Project) -> None:
     assert row["heat"] == status["heat"] == shown["heat"] == pytest.approx(6.5 / 7)
 
 
-def test_the_user_s_next_message_lets_it_go_on_and_the_agent_s_own_calls_do_not(
+def test_the_user_s_next_message_lets_it_continue_and_the_agent_s_own_calls_do_not(
     project: Project,
 ) -> None:
     project.stop(FIRST)
@@ -156,26 +156,26 @@ def test_the_user_s_next_message_lets_it_go_on_and_the_agent_s_own_calls_do_not(
     assert rows()[FIRST]["state"] == "trying again", "no progress was measured yet"
 
 
-def test_a_reset_by_the_start_of_its_id_lets_it_go_on(project: Project) -> None:
+def test_a_reset_by_the_start_of_its_id_lets_it_continue(project: Project) -> None:
     project.stop(FIRST)
     done = run("reset", FIRST[:13], "--why", "I looked at it")
     assert done.exit_code == 0, done.output
     assert project.hear(before("Read", {"file_path": "a"}, "x1"), FIRST) in {"allow", "warn"}
 
 
-def test_resume_by_intervene_lets_it_go_on(project: Project) -> None:
+def test_resume_by_intervene_lets_it_continue(project: Project) -> None:
     project.stop(FIRST)
     done = run("intervene", FIRST, "--do", "resume", "--why", "I looked at it")
-    assert done.output == "the agent may go on\n"
+    assert done.output == "the agent may continue\n"
     assert project.hear(before("Read", {"file_path": "a"}, "x1"), FIRST) in {"allow", "warn"}
 
 
-def test_an_ambiguous_start_names_the_circuits_that_begin_so(project: Project) -> None:
+def test_an_ambiguous_start_names_the_circuits_that_begin_with_it(project: Project) -> None:
     project.work(FIRST)
     project.work(SECOND)
     done = run("show", "0198f3aa")
     assert done.exit_code == 2
-    assert "is ambiguous: 2 circuits begin so" in done.stderr
+    assert "is ambiguous: 2 circuits begin with it" in done.stderr
     assert run("show", "0198f3aa-2").exit_code == 0
     assert "2 circuits: 2 closed" in run("status", "0198f3aa").output
 
@@ -264,7 +264,7 @@ def test_an_operator_s_hold_stops_a_session_and_a_message_does_not_lift_it(
     assert f"release: switchgear release {FIRST[:13]} --why TEXT" in listed
     assert "type a message" not in listed, "it would not lift the hold"
     done = run("intervene", FIRST, "--do", "resume", "--why", "looked at it")
-    assert done.output == "the agent may go on\n"
+    assert done.output == "the agent may continue\n"
     assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) in {"allow", "warn"}
 
 
@@ -395,7 +395,7 @@ def test_in_a_pipe_a_session_is_a_line_and_nothing_is_cut(
     assert lines[2:] == ["", "1 session: 1 working"]
 
 
-def test_status_leaves_out_ended_sessions_unless_they_are_held_or_asked_for(
+def test_status_leaves_out_ended_sessions_unless_they_are_held_or_named(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # at 80 the names are shortened

@@ -61,7 +61,7 @@ def test_json_has_all_numbers_of_both_sides() -> None:
     assert len(guarded["slots"]["made"]) == 60
 
 
-def test_the_configuration_of_the_user_judges_and_a_missed_bar_is_exit_code_1(
+def test_the_users_configuration_is_evaluated_and_a_missed_bar_is_exit_code_1(
     project: Path,
 ) -> None:
     text = "breakers:\n  external_dep:\n    enabled: false\n"
@@ -74,7 +74,7 @@ def test_the_configuration_of_the_user_judges_and_a_missed_bar_is_exit_code_1(
     assert simulate("outage", *SMALL, "--presets").exit_code == 0
 
 
-def test_the_report_is_written_where_the_user_says(project: Path) -> None:
+def test_the_report_is_written_to_the_given_path(project: Path) -> None:
     done = simulate("outage", *SMALL, "--html", "report.html")
     assert done.exit_code == 0
     assert "report: report.html" in done.stdout
@@ -107,7 +107,7 @@ def test_a_report_that_cannot_be_written_is_reported_before_the_simulation() -> 
     assert "gone/report.html" in done.stderr
 
 
-def test_what_is_not_nothing_is_seen_in_a_plot() -> None:
+def test_small_values_are_visible_in_a_plot() -> None:
     assert spark([0, 1, 500, 1000], 1000, BLOCKS, 4) == " ▁▄█"
     assert spark([0, 1, 500, 1000], 1000, PLAIN, 2) == ".@"
     assert spark([0, 0], 0, BLOCKS, 2) == "  "

@@ -38,7 +38,7 @@ def shell() -> Shell:
     return Shell()
 
 
-def test_the_order_is_held_open_then_open_then_probing_then_hot_then_calm(shell: Shell) -> None:
+def test_the_order_is_held_open_then_open_then_probing_then_by_heat(shell: Shell) -> None:
     shell.record("e/calm", ok=True)
     shell.record("d/warm", count=2)
     shell.record("c/probing", count=5)
@@ -126,13 +126,13 @@ def test_json_is_ascii_and_has_the_exact_name(shell: Shell) -> None:
         assert (data[0] if isinstance(data, list) else data)["name"] == HOSTILE
 
 
-def test_many_calm_circuits_are_not_all_shown_unless_asked_for(shell: Shell) -> None:
+def test_many_circuits_without_problems_are_shown_only_with_all(shell: Shell) -> None:
     for number in range(60):
         shell.record(f"calm/{number:03}", ok=True)
     shell.record("open/1", count=5)
     short = shell.run("status").output
     assert "open/1" in short
-    assert "11 calm ones are not shown (--all)" in short
+    assert "11 more without problems (--all shows them)" in short
     assert "calm/059" in shell.run("status", "--all").output
     assert len(json.loads(shell.run("status", "--json").output)) == 61
 
@@ -167,7 +167,7 @@ def test_events_since_a_span_a_time_and_a_cursor(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("since", ["", "soon", "1y", "-1h", "2026-13-01", "2026-11-15T99", "²h"])
-def test_a_since_that_is_nothing_is_refused_in_a_sentence(shell: Shell, since: str) -> None:
+def test_an_invalid_since_is_refused_in_a_sentence(shell: Shell, since: str) -> None:
     done = shell.run("events", "--since", since)
     assert done.exit_code == 2
     assert done.stderr.startswith("switchgear: --since is")
@@ -196,9 +196,9 @@ def test_an_interval_must_be_above_nothing(shell: Shell, interval: str) -> None:
 def test_show_of_a_half_open_circuit_includes_the_probe_under_way(shell: Shell) -> None:
     shell.record("a", count=5)
     shell.clock.advance(60)
-    assert "now: the next call is one" in shell.run("show", "a").output
+    assert "now: the next call is the probe" in shell.run("show", "a").output
     shell.run("check", "a", "--take")
-    assert "1 probe under way, until 60 s from now" in shell.run("show", "a").output
+    assert "1 probe in progress, for at most 60 s more" in shell.run("show", "a").output
 
 
 def test_overrides_are_shown_as_what_they_do(shell: Shell) -> None:

@@ -46,7 +46,7 @@ def test_whatever_is_sent_first_leaves_the_digest_in_the_store(
     assert run("--config", "empty.yaml", *ORDER, SWITCHGEAR_TOKEN=TOKEN).exit_code == 0
 
 
-def test_what_is_refused_is_called_what_it_is(project: Path) -> None:
+def test_a_refusal_names_the_operation(project: Path) -> None:
     run("record", "x", "failure")
     (project / "lines").write_text("")
     told = run("import", "lines").stderr
@@ -65,7 +65,7 @@ def kept_events() -> int:
     return len(run("events", "--json", "-n", "100000").stdout.splitlines())
 
 
-def test_a_configuration_of_ones_own_does_not_make_a_vacuum_forget_what_happened(
+def test_another_configuration_does_not_let_a_vacuum_remove_what_happened(
     project: Path,
 ) -> None:
     run("record", "x", "failure", "--count", "5")
@@ -83,7 +83,7 @@ def test_a_configuration_of_ones_own_does_not_make_a_vacuum_forget_what_happened
     assert kept_events() == 1
 
 
-def test_a_configuration_of_ones_own_does_not_make_a_record_forget_what_happened(
+def test_another_configuration_does_not_let_a_record_remove_what_happened(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "TRIM_EVERY", 1)
@@ -102,12 +102,12 @@ circuits: [{match: "*", policy: blind}]
 """
 
 
-def test_a_configuration_of_ones_own_does_not_change_how_a_circuit_is_judged(project: Path) -> None:
+def test_another_configuration_does_not_change_the_policy_of_a_circuit(project: Path) -> None:
     run("record", "x", "failure", "--count", "4")
     (project / "evil.yaml").write_text(EVIL)
     told = run("--config", "evil.yaml", "record", "x", "ignored")
     assert told.exit_code == 0
-    assert "circuit 'x' is judged by its stored policy" in told.stderr
+    assert "circuit 'x' uses its stored policy" in told.stderr
     run("--config", "evil.yaml", "record", "x", "failure")
     assert run("check", "x").exit_code == 1, "the fifth failure in a row opens it"
     assert run("--config", "evil.yaml", "check", "x", "--take").exit_code == 1
@@ -133,7 +133,7 @@ def test_with_the_token_the_configured_policy_takes_the_place_of_the_stored_one(
     assert '"threshold": 1000' in run("show", "x", "--json").stdout
 
 
-def test_where_no_token_is_asked_for_the_configured_policy_judges(project: Path) -> None:
+def test_where_no_token_is_required_the_configured_policy_applies(project: Path) -> None:
     (project / "switchgear.yaml").write_text("{}\n")
     run("record", "x", "failure")
     (project / "changed.yaml").write_text(EVIL)
@@ -141,13 +141,13 @@ def test_where_no_token_is_asked_for_the_configured_policy_judges(project: Path)
     assert '"threshold": 1000' in run("show", "x", "--json").stdout
 
 
-def test_the_doctor_names_circuits_that_another_policy_judges(project: Path) -> None:
+def test_the_doctor_names_circuits_with_another_policy(project: Path) -> None:
     run("record", "x", "failure")
     assert run("doctor").exit_code == 0
     (project / "changed.yaml").write_text(EVIL)
     told = run("--config", "changed.yaml", "doctor")
     assert told.exit_code == 1
-    assert "1 circuit judged by another policy than the configured one, such as 'x'" in told.stdout
+    assert "1 circuit with another policy than the configured one, such as 'x'" in told.stdout
 
 
 def test_a_refusal_marks_the_options_that_need_the_token(project: Path) -> None:

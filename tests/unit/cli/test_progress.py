@@ -53,7 +53,7 @@ def test_what_is_done_grows_to_all_that_there_is(tmp_path: Path, jobs: int | Non
     assert len(told) > 4
 
 
-def test_a_terminal_sees_a_bar_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_a_bar_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
@@ -87,7 +87,7 @@ def test_the_estimate_is_about_all_passes() -> None:
 
 
 @pytest.mark.parametrize("hidden", [True, False])
-def test_a_file_a_pipe_and_json_see_nothing(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+def test_a_file_a_pipe_and_json_get_no_bar(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
     stream = Terminal() if hidden else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     with progress("replaying recordings", hidden=hidden) as tell:

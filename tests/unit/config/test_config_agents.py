@@ -17,7 +17,7 @@ def loaded(folder: Path, text: str) -> Config:
     return load_config(path)
 
 
-def test_without_a_section_the_numbers_of_the_seed_hold(tmp_path: Path) -> None:
+def test_without_a_section_the_numbers_of_the_specification_apply(tmp_path: Path) -> None:
     config = loaded(tmp_path, "")
     assert config.interventions == Interventions()
     assert config.timeouts == Timeouts()

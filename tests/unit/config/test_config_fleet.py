@@ -90,7 +90,7 @@ def test_each_category_applies_to_its_circuits_unless_overridden_or_disabled(
     assert load(tmp_path, "").policy_for(circuit) is None
 
 
-def test_how_long_a_provider_takes_is_judged_like_that_of_an_agent(tmp_path: Path) -> None:
+def test_the_latency_of_a_provider_is_evaluated_like_that_of_an_agent(tmp_path: Path) -> None:
     config = load(tmp_path, "breakers: {latency: {admit: 0.2}}")
     slow = config.policy_for("agent/coder/latency")
     assert config.policy_for("provider/anthropic/latency") == slow
@@ -156,7 +156,7 @@ THRESHOLDS = {"budget": 0.4, "failure_rate": 0.8, "external_dep": 9, "story_cost
     ("name", "key"),
     [(name, key) for name, make in CATEGORIES.items() for key in fields_of(make)],
 )
-def test_every_key_is_alive(tmp_path: Path, name: str, key: str) -> None:
+def test_every_key_has_an_effect(tmp_path: Path, name: str, key: str) -> None:
     others = {**OTHER, "threshold": THRESHOLDS.get(name)}
     others |= {"tripping_at": WARNS_AT[name]} if name in WARNS_AT else {}
     value = others.get(key, "false")
@@ -213,11 +213,11 @@ def test_every_key_is_alive(tmp_path: Path, name: str, key: str) -> None:
                 "agents:\n  a: {owner: x, provider: p, model: m, fallback_chain: [b]}\n"
                 "  b: {owner: x, provider: p, model: m, fallback_chain: [a]}"
             ),
-            "2: agents.a.fallback_chain: its fallback_chain is a circle: a → b → a",
+            "2: agents.a.fallback_chain: its fallback_chain is a cycle: a → b → a",
         ),
         (
             "agents: {a: {owner: x, provider: p, model: m, fallback_chain: [a]}}",
-            "is a circle: a → a",
+            "is a cycle: a → a",
         ),
         (
             "agents: {a: {owner: x, provider: p, model: m, stories: [S, S]}}",
@@ -249,7 +249,7 @@ stories:
     found = [(line, key, message.partition(";")[0][:50]) for line, key, message in told]
     assert sorted(found) == [
         (3, "agents.a", "needs the key 'model'"),
-        (3, "agents.a.fallback_chain", "its fallback_chain is a circle: a → b → a"),
+        (3, "agents.a.fallback_chain", "its fallback_chain is a cycle: a → b → a"),
         (3, "agents.a.fallback_models", "is 'q': it must be 'provider/model'"),
         (4, "agents.b", "needs the key 'model'"),
         (4, "agents.b.fallback_chain", "there is no agent 'c' to fall back to"),
@@ -266,7 +266,7 @@ stories:
     ]
 
 
-def test_a_story_is_judged_by_its_own_budget(tmp_path: Path) -> None:
+def test_a_task_is_evaluated_by_its_own_budget(tmp_path: Path) -> None:
     config = load(tmp_path, "stories: {S-1: {owner: ana, budget_dollars: 2}, S-2: {owner: ben}}")
     mine, other = config.policy_for("story/S-1"), config.policy_for("story/S-2")
     assert mine is not None
@@ -276,7 +276,7 @@ def test_a_story_is_judged_by_its_own_budget(tmp_path: Path) -> None:
     assert other == default_breakers().story_cost.policy
 
 
-def test_the_schema_knows_the_sections_with_all_their_keys() -> None:
+def test_the_schema_has_the_sections_with_all_their_keys() -> None:
     found = config_schema()["properties"]
     assert found["breakers"]["properties"].keys() == CATEGORIES.keys() | ALIASES.keys()
     for name, make in CATEGORIES.items():

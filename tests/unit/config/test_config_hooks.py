@@ -46,7 +46,7 @@ def test_what_is_wrong_is_reported_with_its_place(tmp_path: Path, text: str, say
     assert says in str(caught.value)
 
 
-def test_the_schema_knows_the_section() -> None:
+def test_the_schema_has_the_section() -> None:
     hooks = str(config_schema()["properties"]["hooks"])
     for key in (*Hooks._fields, "admit", "refuse"):
         assert f"'{key}'" in hooks

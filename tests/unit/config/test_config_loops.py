@@ -14,7 +14,7 @@ def loaded(tmp_path: Path, text: str) -> dict[str, LoopPreset]:
     return load_config(file).loop_presets
 
 
-def test_a_loop_of_ones_own(tmp_path: Path) -> None:
+def test_a_user_defined_loop(tmp_path: Path) -> None:
     text = "loops:\n  nightly: {max_iterations: 9, prompt: Be brief., commit: true}\n"
     preset = loaded(tmp_path, text)["nightly"]
     assert preset == LoopPreset("nightly", 9, "", "Be brief.", commit=True)

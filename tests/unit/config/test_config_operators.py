@@ -129,7 +129,7 @@ def test_init_quotes_what_yaml_would_read_otherwise(name: str) -> None:
     assert [one.node for one in load_config("switchgear.yaml").budgets] == [name]
 
 
-def test_init_asks_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_prompts_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     answers = iter(["coder", "anthropic/opus,openai/large", "", "ana", "desktop", ""])
     asked: list[str] = []
@@ -148,7 +148,7 @@ def test_init_asks_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked) == 6
 
 
-def test_an_answer_that_is_wrong_is_asked_again_and_nothing_is_lost(
+def test_a_wrong_answer_is_prompted_again_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -230,7 +230,7 @@ def test_check_lists_the_variables_of_all_sections(
     assert "not set: BACKUP_KEY, which upstream 'backup' of the proxy needs" in text
 
 
-def test_a_url_with_a_variable_says_that_none_is_replaced_there() -> None:
+def test_a_url_with_a_variable_reports_that_none_is_replaced_there() -> None:
     problem = refused("notifications: [{webhook: {url: '${HOOK_URL}'}}]\n")
     assert "variables are not replaced here" in problem
 
@@ -318,7 +318,7 @@ def test_a_provider_is_called_provider_in_the_file_too() -> None:
 # the operations specification
 
 
-def test_the_keys_of_the_operations_specification_judge_operations() -> None:
+def test_the_keys_of_the_operations_specification_configure_operations() -> None:
     config = load(
         "circuit_breaker:\n"
         "  failure_threshold: 4\n"

@@ -187,7 +187,7 @@ ONE_LINERS = {
     "policies: {a: }": "1: policies.a: is empty: it must be a mapping with detectors",
     "policies: {a: {}}": "1: policies.a: needs the key 'detectors', or 'extends'",
     "policies: {a: {extends: [b]}}": "1: policies.a.extends: is a list: it must be the name of a policy",
-    "policies: {a: {extends: a}}": "a.extends: is 'a': policies extend in a circle: a → a",
+    "policies: {a: {extends: a}}": "a.extends: is 'a': policies extend each other in a cycle: a → a",
     "policies: {a: {detectors: []}}": "a.detectors: is empty: it must have at least one of actions_debt",
     "policies: {a: {detectors: {failure_rate: {}}}}": "a.detectors: is a mapping: it must be a list",
     "policies: {a: {detectors: [1]}}": "a.detectors[0]: is 1: it must be one of actions_debt",
@@ -300,9 +300,12 @@ def test_rules_that_can_never_be_used_are_reported() -> None:
     ]
 
 
-def test_policies_that_extend_in_a_circle_are_reported_with_the_circle() -> None:
+def test_policies_that_extend_each_other_are_reported_with_the_cycle() -> None:
     told = problems("policies:\n  a: {extends: b}\n  b: {extends: c}\n  c: {extends: a}\n")
-    assert "policies.c.extends: is 'a': policies extend in a circle: a → b → c → a" in told[2]
+    assert (
+        "policies.c.extends: is 'a': policies extend each other in a cycle: a → b → c → a"
+        in told[2]
+    )
 
 
 def test_a_bad_part_that_others_inherit_is_reported_once() -> None:
@@ -408,7 +411,7 @@ def test_a_long_value_is_not_quoted_at_length() -> None:
 # Files that would cost too much
 
 
-def test_a_bomb_of_aliases_does_not_go_off() -> None:
+def test_the_expansion_of_aliases_is_bounded() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     started = time.process_time()
@@ -434,7 +437,7 @@ def test_a_long_chain_of_policies_is_reported() -> None:
     ]
 
 
-def test_a_policy_with_a_crowd_of_detectors_is_reported() -> None:
+def test_a_policy_with_too_many_detectors_is_reported() -> None:
     crowd = ", ".join(["failure_rate"] * (MOST_DETECTORS + 1))
     [told] = problems(f"policies: {{a: {{detectors: [{crowd}]}}}}")
     assert f"a.detectors: has {MOST_DETECTORS + 1} detectors: at most {MOST_DETECTORS}" in told

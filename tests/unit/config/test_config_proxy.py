@@ -83,7 +83,7 @@ def test_everything_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     assert len(raised.value.problems) == 3
 
 
-def test_a_person_sees_addresses_and_keys_before_trusting_a_file() -> None:
+def test_addresses_and_keys_are_shown_before_a_file_is_trusted() -> None:
     found = show("switchgear.yaml", WHOLE.format(store="'memory:'", url="http://h:1"))
     assert "proxy.upstreams.backup.url: http://h:1/backup" in found.targets
     assert found.named == ("BACKUP_KEY",)

@@ -28,7 +28,7 @@ def test_groups_can_be_chosen_or_switched_off(tmp_path: Path) -> None:
     assert load(tmp_path, "rules: {builtin: []}").rules == ()
 
 
-def test_an_excuse_is_added_to_every_rule_of_its_group(tmp_path: Path) -> None:
+def test_an_exemption_is_added_to_every_rule_of_its_group(tmp_path: Path) -> None:
     book = load(tmp_path, "rules: {allow: {deletes: {paths: ['~/.cache/**']}}}")
     place = Place("/w", home="/home/me")
     assert judge(book.rules, "Bash", {"command": "rm -rf ~/.cache/pip"}, place) is None
@@ -36,7 +36,7 @@ def test_an_excuse_is_added_to_every_rule_of_its_group(tmp_path: Path) -> None:
     assert judge(book.rules, "Bash", {"command": "rm -rf build"}, place) is None
 
 
-def test_rules_of_ones_own_come_behind_the_built_in_ones(tmp_path: Path) -> None:
+def test_own_rules_come_after_the_built_in_ones(tmp_path: Path) -> None:
     book = load(
         tmp_path,
         """

@@ -91,7 +91,7 @@ def start(**more: Any) -> dict[str, Any]:
     return claude("SessionStart", source="startup", **more)
 
 
-def test_a_hostile_clone_learns_no_key_at_the_start_of_a_session(
+def test_a_hostile_clone_receives_no_key_at_the_start_of_a_session(
     project: Path, listener: tuple[int, list[bytes]]
 ) -> None:
     port, heard = listener
@@ -104,7 +104,7 @@ def test_a_hostile_clone_learns_no_key_at_the_start_of_a_session(
 
 
 @pytest.mark.parametrize("verb", [("status",), ("doctor",), ("record", "x", "failure"), ("watch",)])
-def test_a_hostile_clone_learns_no_key_from_a_command(
+def test_a_hostile_clone_receives_no_key_from_a_command(
     project: Path,
     listener: tuple[int, list[bytes]],
     verb: tuple[str, ...],
@@ -381,7 +381,7 @@ def test_a_file_that_cannot_be_used_cannot_be_trusted(project: Path) -> None:
         trust_file(str(config))
 
 
-def test_records_are_the_users_alone_and_forged_ones_are_not_believed(
+def test_records_are_the_users_alone_and_forged_ones_are_ignored(
     project: Path, tmp_path: Path
 ) -> None:
     config = project / "switchgear.yaml"

@@ -174,7 +174,7 @@ def test_an_override_is_an_event_with_author_and_reason(on: Stage) -> None:
         ("release", Mode.AUTO, "open"),
     ],
 )
-def test_every_override_does_what_it_says(on: Stage, action: str, mode: Mode, phase: str) -> None:
+def test_every_override_works_as_documented(on: Stage, action: str, mode: Mode, phase: str) -> None:
     trip(on)
     answer = on.post(
         "/v1/circuits/provider%2Fanthropic/override", {"action": action, "by": "a", "why": "b"}
@@ -309,7 +309,7 @@ def test_the_read_only_token_reads_and_changes_nothing(on: Stage) -> None:
     assert on.panel.view("p") is None
 
 
-def test_where_the_store_demands_an_operator_token_only_that_one_overrides(tmp_path: Path) -> None:
+def test_where_the_store_requires_an_operator_token_only_that_one_overrides(tmp_path: Path) -> None:
     secret = "the-real-operator-token"
     config = Config(operator_token_sha256=sha256(secret.encode()).hexdigest())
     with stage(tmp_path, config) as on:

@@ -163,7 +163,7 @@ def every_expression() -> list[str]:
     ]
 
 
-def test_rules_and_dashboard_ask_only_for_metrics_that_exist() -> None:
+def test_rules_and_dashboard_use_only_metrics_that_exist() -> None:
     documented = Path("docs/metrics.md").read_text()
     documented += " switchgear_budget_spent_dollars switchgear_budget_reserved_dollars"
     for expression in every_expression():

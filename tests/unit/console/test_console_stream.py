@@ -262,7 +262,7 @@ def ask_text(port: int, path: str) -> str:
         connection.close()
 
 
-def test_nobody_gets_round_the_limit_of_wrong_tokens_by_naming_another_address(
+def test_the_limit_of_wrong_tokens_cannot_be_evaded_by_naming_another_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console_app, "FAILURES_AT_ONCE", 5.0)

@@ -113,7 +113,7 @@ def test_a_damaged_note_is_no_requests(text: str | None) -> None:
 # What the server answers
 
 
-def test_an_agent_learns_why_it_was_refused_and_what_was_tried(tmp_path: Path) -> None:
+def test_an_agent_can_query_why_it_was_refused_and_what_was_tried(tmp_path: Path) -> None:
     agent = Guarded(tmp_path)
     agent.hear(before("Bash", {"command": "rm -rf /"}, "t0"))
     for number in range(60):
@@ -143,7 +143,7 @@ def test_sessions_of_other_projects_are_not_shown(tmp_path: Path) -> None:
         )
 
 
-def test_a_session_whose_name_begins_alike_is_another_one(tmp_path: Path) -> None:
+def test_a_session_whose_name_begins_the_same_is_another_one(tmp_path: Path) -> None:
     agent = Guarded(tmp_path)
     agent.hear(before("Bash", {"command": "make"}, "t1"))
     agent.hear(failed("Bash", {"command": "make"}, "t1", "Exit code 2"))

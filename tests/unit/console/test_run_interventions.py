@@ -195,7 +195,7 @@ def test_a_paused_run_that_is_stopped_ends_at_once_and_leaves_no_process(start: 
     assert run.seen("prompt2") == ""
 
 
-def test_more_iterations_and_money_let_the_run_go_on(start: Any) -> None:
+def test_more_iterations_and_money_let_the_run_continue(start: Any) -> None:
     run = start("--max-iterations", "1", "--budget", "0.60")
     assert run.page()["may_extend"] == ["iterations", "money"]
     run.intervene("extend", status=422)

@@ -231,7 +231,7 @@ def test_what_is_no_message_is_not_sent(message: Any) -> None:
             send(message)
 
 
-def test_a_permit_is_one_that_was_given() -> None:
+def test_only_issued_permits_are_accepted() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     with pytest.raises(ValueError, match=r"permit is 5: it must be a Permit"):
         breaker.record(Signal(ok=True), cast("Permit", 5))

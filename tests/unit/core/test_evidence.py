@@ -91,7 +91,7 @@ def test_failures_wait_for_the_successes_that_others_have_yet_to_report() -> Non
     assert site.policy.heat(after.memories, T0 + 0.06) == pytest.approx(0.6)
 
 
-def test_they_are_judged_as_soon_as_all_have_reported() -> None:
+def test_they_are_evaluated_as_soon_as_all_have_reported() -> None:
     site = Site()
     site.report("b", T0, OK)
     for number in range(1, 6):
@@ -148,7 +148,7 @@ def test_what_no_success_can_change_trips_at_once() -> None:
     assert site.circuit.phase is Phase.OPEN
 
 
-def test_a_process_that_joins_late_is_put_before_what_was_already_judged() -> None:
+def test_a_process_that_joins_late_is_put_before_what_was_already_evaluated() -> None:
     site = Site()
     site.report("a", T0 + 0.1, BAD)
     site.report("a", T0 + 0.2, BAD)
@@ -201,7 +201,7 @@ POLICIES = (
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(scaled(120, 40)))
-def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
+def test_four_processes_reach_the_same_result_as_one(seed: int) -> None:
     luck = random.Random(seed)
     policy = luck.choice(POLICIES)
     share, now_s, calls = luck.choice((0.1, 0.3, 0.5, 0.7)), T0, []
@@ -240,7 +240,7 @@ def test_four_processes_come_to_what_one_comes_to(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_records_that_are_folded_together_come_to_what_one_process_comes_to(seed: int) -> None:
+def test_records_that_are_folded_together_reach_the_same_result_as_one_process(seed: int) -> None:
     luck = random.Random(seed)
     policy = luck.choice(POLICIES)
     share, now_s, calls = luck.choice((0.1, 0.3, 0.7, 1.0)), T0, []
@@ -336,7 +336,7 @@ def test_the_stored_state_is_what_folding_the_recent_signals_again_gives(seed: i
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_counting_without_judging_counts_like_a_circuit_that_nothing_moves(seed: int) -> None:
+def test_counting_without_evaluation_counts_like_a_circuit_without_transitions(seed: int) -> None:
     luck = random.Random(seed)
     detectors = [
         _detectors.ConsecutiveFailures(10**6),

@@ -47,7 +47,7 @@ def test_a_hold_ends_at_its_time_with_an_event(hold: Callable[..., None]) -> Non
     assert (seen[1].by, seen[1].why, seen[1].mode) == ("ada", "deploy", "auto")
 
 
-def test_calls_are_refused_until_the_end_and_flow_at_it_without_a_message() -> None:
+def test_calls_are_refused_until_the_end_and_admitted_after_it_without_a_message() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     breaker.hold_open(by="ada", why="deploy", for_s=100.0)
@@ -75,7 +75,7 @@ def test_after_the_end_the_evidence_decides() -> None:
         breaker.call(len, "abc")
 
 
-def test_a_new_order_replaces_the_end() -> None:
+def test_a_new_override_replaces_the_end() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     breaker.hold_open(by="ada", why="deploy", for_s=10.0)
@@ -108,7 +108,7 @@ def test_what_is_no_time_is_refused(for_s: Any) -> None:
         breaker.send(Override("ada", "x", Mode.HELD_OPEN, until_s=float("nan")))
 
 
-def test_it_is_stored_and_old_orders_load() -> None:
+def test_it_is_stored_and_old_overrides_load() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     breaker.hold_open(by="ada", why="deploy", for_s=10.0)
@@ -163,7 +163,7 @@ def test_an_open_circuit_probes_at_once() -> None:
     ]
 
 
-def test_a_probe_that_was_asked_for_and_fails_doubles_the_wait_as_ever() -> None:
+def test_a_requested_probe_that_fails_doubles_the_wait_as_usual() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     breaker.record(Signal(ok=False))
     breaker.probe_now(by="ada", why="try")
@@ -224,7 +224,7 @@ def test_the_command_holds_for_a_time_and_shows_it(tmp_path: Path) -> None:
     assert run(store, "hold", "open", "api", "--for", "0s", "--why", "x").exit_code == 2
 
 
-def test_the_command_asks_for_a_probe(tmp_path: Path) -> None:
+def test_the_command_requests_a_probe(tmp_path: Path) -> None:
     store = tmp_path / "state.db"
     with Panel(f"sqlite:///{store}") as panel:
         panel.breaker("api").record(Signal(ok=False, count=5))

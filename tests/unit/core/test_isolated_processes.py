@@ -48,7 +48,7 @@ def test_a_circuit_lists_each_isolated_process_once_since_it_was_isolated() -> N
     assert [one.process for one in circuit.isolated] == ["process 1 on a"]
 
 
-def test_the_list_is_bounded_and_forgets_processes_that_report_nothing() -> None:
+def test_the_list_is_bounded_and_drops_processes_that_report_nothing() -> None:
     circuit = THREE.start("api", 0.0)
     for number in range(MOST_ISOLATED + 3):
         circuit = step(THREE, circuit, isolated(f"process {number}", 30.0), 1.0).circuit
@@ -202,7 +202,7 @@ def test_a_process_that_ends_is_no_longer_listed(fleet: Fleet) -> None:
     assert fleet.good.events()[-1].event.reason.endswith("was isolated and has ended")
 
 
-def test_a_store_that_demands_an_operator_token_records_it_as_well(fleet: Fleet) -> None:
+def test_a_store_that_requires_an_operator_token_records_it_as_well(fleet: Fleet) -> None:
     assert fleet.good.store.set_operator_digest(sha256(b"secret").hexdigest(), instead_of=None)
     fleet.isolate()
     assert len(fleet.status()["isolated"]) == 1

@@ -105,7 +105,7 @@ def test_a_retry_that_claims_success_and_changed_nothing_has_failed() -> None:
     assert loop.state is Phase.CLOSED
 
 
-def test_an_iteration_asks_for_leave_and_is_refused_while_open() -> None:
+def test_an_iteration_acquires_a_permit_and_is_refused_while_open() -> None:
     loop = LoopBreaker("loop/1")
     for error in "abc":
         loop.record_failure(error)

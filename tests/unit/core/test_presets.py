@@ -61,7 +61,7 @@ def test_resource_lock_trips_on_a_wait_of_more_than_a_minute() -> None:
     assert policy == Policy([detectors.LockWait(60)], Cooldown(60, 3600))
 
 
-def test_a_rate_limit_opens_a_dependency_at_once_for_as_long_as_it_asks() -> None:
+def test_a_rate_limit_opens_a_dependency_at_once_for_as_long_as_it_requests() -> None:
     policy = preset_policy("external_dep")
     circuit = policy.start("provider/anthropic", 0.0)
     limited = Record(Signal(ok=False, error="429", retry_after_s=17.0))

@@ -152,7 +152,7 @@ def test_batch_work_over_fifty_files_continues() -> None:
         "Next is src/{}.py, which still uses the old import of the API, so I replace it with the new one.",
     ],
 )
-def test_batch_work_goes_on_although_it_is_announced_in_the_same_words(thought: str) -> None:
+def test_batch_work_continues_although_it_is_announced_in_the_same_words(thought: str) -> None:
     agent = Agent()
     for n in range(50):
         name = "".join(chr(97 + (n * 7 + part * 3) % 26) for part in range(5)) + "x" * (n // 26)
@@ -178,7 +178,7 @@ def test_reading_a_long_file_page_by_page_continues() -> None:
         assert agent.does(f"sed -n {n * 20},{n * 20 + 19}p big.py", page) is Phase.CLOSED
 
 
-def test_red_green_cycles_go_on() -> None:
+def test_red_green_cycles_continue() -> None:
     agent = Agent()
     for n in range(20):
         name = "".join(chr(97 + (n * 7 + part) % 26) for part in range(5))
@@ -189,7 +189,7 @@ def test_red_green_cycles_go_on() -> None:
         assert agent.does("pytest", f"{n + 1} passed in 0.{n}s") is Phase.CLOSED
 
 
-def test_small_edits_that_keep_the_tests_green_go_on() -> None:
+def test_small_edits_that_keep_the_tests_green_continue() -> None:
     agent = Agent()
     for n in range(60):
         name = f"{chr(97 + n % 26)}{chr(97 + n // 26)}_value"
@@ -271,7 +271,7 @@ def test_a_long_silent_build_is_one_step_among_others() -> None:
         assert agent.does(f"make {name}", "", seconds=1800.0) is Phase.CLOSED
 
 
-def test_sub_agents_have_ledgers_of_their_own() -> None:
+def test_sub_agents_have_progress_scores_of_their_own() -> None:
     agents = [Agent(key=f"agent/sub-{n}") for n in range(12)]
     for agent in agents:
         for command in ("git status", "ls", "cat README.md"):
@@ -281,7 +281,7 @@ def test_sub_agents_have_ledgers_of_their_own() -> None:
     assert {agent.circuit.heat for agent in agents} == {agents[0].circuit.heat}
 
 
-def test_after_a_compaction_reading_again_is_nothing_held_against_it() -> None:
+def test_after_a_compaction_reading_again_costs_nothing() -> None:
     agent, forgetful = Agent(), Agent()
     files = [f"cat {name}.py" for name in ("alpha", "beta", "gamma", "delta", "omega", "sigma")]
     for one in (agent, forgetful):
@@ -294,7 +294,7 @@ def test_after_a_compaction_reading_again_is_nothing_held_against_it() -> None:
     assert forgetful.circuit.memories[0].points == 0
 
 
-def test_a_compaction_does_not_free_an_agent_that_goes_on_looping() -> None:
+def test_a_compaction_does_not_free_an_agent_that_continues_looping() -> None:
     agent = Agent()
     phases = (
         agent.does("make", "no rule", ok=False, error="no rule", context_used=(n % 5) / 5)

@@ -154,7 +154,7 @@ def half_open(recovery: Recovery, **failure: Any) -> tuple[CircuitBreaker, FakeC
     return breaker, clock
 
 
-def test_a_provider_that_is_well_and_slower_than_the_lease_recovers() -> None:
+def test_a_provider_that_is_healthy_and_slower_than_the_lease_recovers() -> None:
     breaker, clock = half_open(Cooldown(2.0))
     breaker.call(clock.advance, 5.0)
     assert breaker.state == "closed"
@@ -171,7 +171,7 @@ def test_a_probe_that_fails_after_its_lease_opens_the_circuit_and_lengthens_the_
 
 
 @pytest.mark.parametrize("ok", [True, None])
-def test_what_a_probe_reports_after_its_lease_is_judged_once(ok: bool | None) -> None:
+def test_what_a_probe_reports_after_its_lease_is_evaluated_once(ok: bool | None) -> None:
     breaker, clock = half_open(Cooldown(2.0, successes=2))
     hung = breaker.enter()
     clock.advance(2.0)
@@ -182,7 +182,7 @@ def test_what_a_probe_reports_after_its_lease_is_judged_once(ok: bool | None) ->
     assert breaker.totals.late == 2
 
 
-def test_after_another_probe_has_decided_the_one_that_hung_is_late() -> None:
+def test_after_another_probe_has_decided_the_one_that_hung_is_stale() -> None:
     breaker, clock = half_open(Cooldown(2.0))
     hung = breaker.enter()
     clock.advance(2.0)
@@ -191,7 +191,7 @@ def test_after_another_probe_has_decided_the_one_that_hung_is_late() -> None:
     assert (breaker.state, breaker.totals.late) == ("open", 1)
 
 
-def test_the_last_sixteen_probes_that_hang_are_remembered() -> None:
+def test_the_last_sixteen_probes_that_hang_are_kept() -> None:
     breaker, clock = half_open(Cooldown(2.0, successes=20))
     hung = list[Permit]()
     for _ in range(17):

@@ -128,7 +128,7 @@ def test_a_hold_keeps_its_author_after_another_operator_resets_the_evidence() ->
         breaker.call(up)
 
 
-def test_a_circuit_that_saw_no_error_text_does_not_speak_of_one() -> None:
+def test_a_circuit_without_an_error_text_does_not_mention_one() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     breaker.record(Signal(ok=False))
     with pytest.raises(Rejected) as refused:
@@ -285,7 +285,7 @@ def facts(error: Exception) -> list[object]:
     return [type(error), error.args, str(error), *(getattr(error, name, None) for name in fields)]
 
 
-def test_there_is_no_error_that_the_test_above_forgets() -> None:
+def test_the_test_above_covers_every_error() -> None:
     ours = {kind for kind in vars(errors).values() if isinstance(kind, type)}
     ours = {kind for kind in ours if issubclass(kind, SwitchgearError)}
     assert ours == {type(make()) for make in MAKERS} - {WireError}

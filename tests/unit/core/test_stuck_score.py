@@ -67,7 +67,7 @@ def test_more_than_the_threshold_adds_the_weight(
     assert shares(told(too_few)[1]) == {}
 
 
-def test_sixty_points_open_the_circuit_and_less_only_worry_it() -> None:
+def test_sixty_points_open_the_circuit_and_fewer_only_warn() -> None:
     looping = [call("Read", "a")] * 21
     circuit, score = told(looping)
     assert circuit.phase is Phase.OPEN

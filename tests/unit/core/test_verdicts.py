@@ -70,14 +70,14 @@ def test_a_snapshot_refuses_until_a_call_may_be_admitted(circuit: Circuit, until
     assert refuses_until_s(POLICY, circuit) == until_s
 
 
-def test_a_circuit_stored_while_probing_may_be_asked_under_a_policy_without_probes() -> None:
+def test_a_circuit_stored_while_probing_may_be_used_under_a_policy_without_probes() -> None:
     latched = POLICY.replace(recovery=Latched())
     circuit = PROBING._replace(probing=Probing())
     assert refuses_until_s(latched, circuit) == -math.inf
     assert standing(latched, circuit, 5.0).retry_after_s == 0.0
 
 
-def test_a_hold_without_an_order_is_a_hold_all_the_same() -> None:
+def test_a_hold_without_an_override_is_still_a_hold() -> None:
     held = NEW._replace(mode=Mode.HELD_OPEN)
     assert standing(POLICY, held, 0.0).reason == "held open"
     told = held._replace(order=Override("ada", "maintenance", Mode.HELD_OPEN))
@@ -154,6 +154,6 @@ def test_the_bands_of_a_detector_end_where_the_circuit_moves(
     assert {n: policy.bands((n,), 0.0)[0] for n in bands} == bands
 
 
-def test_calm_begins_a_fifth_below_tripping_at_without_the_dust_of_floats() -> None:
+def test_tripping_ends_a_fifth_below_tripping_at_without_float_rounding() -> None:
     assert Policy([ConsecutiveFailures(10)], tripping_at=0.123456789).calm_below == 0.098765431
     assert Policy([ConsecutiveFailures(10)]).calm_below is None

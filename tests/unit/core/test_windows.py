@@ -72,7 +72,7 @@ def test_a_smaller_count_window_keeps_the_youngest(
 
 @given(SIZES, RUNS, RUNS)
 @example(768, [(True, 768)], [(False, 256), (False, 256)])
-def test_a_loaded_count_window_goes_on_like_the_one_dumped(
+def test_a_loaded_count_window_continues_like_the_one_dumped(
     size: int, before: list[tuple[bool, int]], after: list[tuple[bool, int]]
 ) -> None:
     window = CountWindow()

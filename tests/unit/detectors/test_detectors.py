@@ -313,7 +313,7 @@ def test_a_policy_is_strict_only_if_configured() -> None:
     assert Policy([ConsecutiveFailures(1)]).strict is False
 
 
-def test_a_p95_begins_to_judge_only_where_a_call_was_over_the_limit() -> None:
+def test_a_p95_is_evaluated_only_where_a_call_was_over_the_limit() -> None:
     p95 = LatencyP95(baseline_s=1.0, multiplier=3.0, min_calls=5)
     quick, slow = Signal(ok=True, seconds=0.5), Signal(ok=True, seconds=9.0)
     assert p95.judges_after(p95.fold(p95.start(), slow, 0.0), quick, 0.0) == 4

@@ -199,7 +199,7 @@ def test_another_failure_each_time_continues() -> None:
     assert stopped_at(steps) is None
 
 
-def test_other_numbered_cases_that_fail_after_edits_go_on() -> None:
+def test_other_numbered_cases_that_fail_after_edits_continue() -> None:
     steps = []
     for n, word in enumerate([f"{a}{b}{c}" for a in "bcd" for b in "aeiou" for c in "kl"]):
         steps.append(step(f"a.py return {word}", "saved", tool="edit"))

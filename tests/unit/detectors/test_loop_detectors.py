@@ -217,7 +217,7 @@ def test_what_came_without_a_text_or_not_at_all_counts_nothing() -> None:
     assert after(SameError(), *told) == after(SameError(), error("a"))
 
 
-def test_a_recovery_forgives_what_reached_the_threshold_and_ends_the_row() -> None:
+def test_a_recovery_resets_what_reached_the_threshold_and_ends_the_row() -> None:
     detector = SameError(3)
     kept = detector.recovered(after(detector, error("a", 2), error("b", 3), error("c", 4)))
     assert [seen.times for seen in kept.seen] == [2, 0, 0]
@@ -225,7 +225,7 @@ def test_a_recovery_forgives_what_reached_the_threshold_and_ends_the_row() -> No
     assert detector.reason(kept, 0.0) == 'the same error 2 times (threshold 3): "a"'
 
 
-def test_a_recovery_forgives_those_without_a_text_too() -> None:
+def test_a_recovery_resets_those_without_a_text_too() -> None:
     detector = SameError(2, remember=1)
     kept = detector.recovered(after(detector, error("a", 3), error("b", 3), error("c")))
     assert [seen.times for seen in kept.seen] == [0]
@@ -313,7 +313,7 @@ def test_errors_beyond_a_smaller_memory_lose_their_text_but_not_their_count() ->
 # Somebody else's
 
 
-def test_a_detector_that_is_not_known_here_keeps_all_and_judges_nothing() -> None:
+def test_an_unknown_detector_keeps_its_memory_and_evaluates_nothing() -> None:
     detector = OpaqueDetector("vibes", {"threshold": 3, "moods": ["good"]})
     assert (detector.kind, detector.unknown_fields) == (
         "vibes",

@@ -160,7 +160,7 @@ def test_an_excerpt_is_one_short_printable_line() -> None:
     assert excerpt("x" * 61) == "x" * 59 + "…"
 
 
-def test_what_came_last_is_forgotten_last() -> None:
+def test_what_came_last_is_dropped_last() -> None:
     assert add_known((1, 2, 3), (2,)) == (1, 3, 2)
     assert add_known((1, 2, 3), (4, 5), room=3) == (3, 4, 5)
     assert add_known((1,), ()) == (1,)
@@ -277,7 +277,7 @@ def test_a_command_that_failed_and_now_does_not_pays_back_more_than_another() ->
     assert (book.points - again.points, book.points - other.points) == (100, 20)
 
 
-def test_a_score_that_returns_to_zero_forgets_its_steps() -> None:
+def test_a_score_that_returns_to_zero_drops_its_steps() -> None:
     debt = IdleTalk()
     book = debt.fold(debt.start(), Signal(step=AgentStep("", "it is all done now"), count=2), 0.0)
     assert book.evidence
@@ -328,7 +328,7 @@ def test_every_score_suggests_what_to_do_differently() -> None:
     assert all(debt.name and debt.advice for debt in DEBTS)
 
 
-def test_an_agent_that_forgot_half_of_its_context_may_read_again() -> None:
+def test_an_agent_whose_context_was_compacted_may_read_again() -> None:
     book = ProgressMemory(words=(1, 2)).with_state(Signal(context_used=0.5))
     assert book.with_state(Signal(context_used=0.26)).words == (1, 2)
     assert book.with_state(Signal(context_used=0.25)).words == ()

@@ -28,7 +28,7 @@ def test_a_conversation_with_different_replies_continues() -> None:
     assert heat(*(("", f"I ask {name}", f"The {name} is fine", True) for name in NAMES)) < 0.7
 
 
-def test_a_check_that_fails_alike_after_every_edit_is_stopped() -> None:
+def test_a_check_that_fails_in_the_same_way_after_every_edit_is_stopped() -> None:
     rounds = [("edit", f"a.py {name}", "saved", True) for name in NAMES[:12]]
     check = ("bash", "pytest", "E assert 3 == 4\n1 failed", False)
     assert heat(*(step for edit in rounds for step in (edit, check))) >= 1
@@ -60,7 +60,7 @@ def test_timeouts_of_different_commands_are_stopped() -> None:
     assert heat(*(("bash", name, "timed out after 30 s", False) for name in NAMES[:20])) >= 1
 
 
-def test_many_different_errors_of_a_set_up_go_on() -> None:
+def test_many_different_errors_of_a_set_up_continue() -> None:
     assert heat(*(("bash", f"install {n}", f"{n} needs lib{n}", False) for n in NAMES[:40])) < 0.7
 
 
@@ -79,7 +79,7 @@ def test_equal_calls_are_stopped_at_the_sixth_and_at_the_fifth_if_they_fail(
     assert heat(*[again] * (warned + 1)) >= 1
 
 
-def test_equal_calls_that_change_the_files_go_on() -> None:
+def test_equal_calls_that_change_the_files_continue() -> None:
     detector = Stagnation()
     memory = detector.start()
     for n in range(100):

@@ -121,7 +121,7 @@ def test_compacting_the_context_restarts_the_measurement() -> None:
     assert folded(detector, *fast, Signal(context_used=0.1)) == Burn(120.0, 0.1, 0.0)
 
 
-def test_a_stretch_that_is_too_short_is_not_judged_yet() -> None:
+def test_a_stretch_that_is_too_short_is_not_evaluated_yet() -> None:
     signals = (Signal(context_used=0.1), Signal(context_used=0.9))
     assert folded(_detectors.ContextBurn(), *signals, every_s=59.0) == Burn(0.0, 0.1, 0.0)
 

@@ -52,7 +52,7 @@ def test_turns_without_a_tool_call_whose_reply_only_counts_them_are_stopped() ->
     assert heat(steps) >= 1
 
 
-def test_turns_without_a_tool_call_that_get_new_replies_go_on() -> None:
+def test_turns_without_a_tool_call_that_get_new_replies_continue() -> None:
     assert heat([step("", f"I ask for {word}", f"It is {word}") for word in WORDS]) < 0.7
 
 
@@ -76,7 +76,7 @@ def test_an_edit_and_the_same_failure_in_turn_are_stopped(outcome: str) -> None:
     assert heat(steps) >= 1
 
 
-def test_an_edit_and_another_failure_in_turn_go_on() -> None:
+def test_an_edit_and_another_failure_in_turn_continue() -> None:
     steps = []
     for word in WORDS:
         steps.append(step("edit", f"a.py return {word}", "saved"))
@@ -92,7 +92,7 @@ def test_a_failure_count_that_falls_continues() -> None:
     assert heat(steps) < 0.7
 
 
-def test_red_and_green_in_turn_go_on() -> None:
+def test_red_and_green_in_turn_continue() -> None:
     steps = []
     for n, word in enumerate(WORDS[:30]):
         steps.append(step("edit", f"test_a.py assert {word}", "saved"))
@@ -102,7 +102,7 @@ def test_red_and_green_in_turn_go_on() -> None:
     assert heat(steps) < 0.7
 
 
-def test_red_and_green_in_turn_go_on_without_a_new_word_if_the_failing_tests_are_known() -> None:
+def test_red_and_green_in_turn_continue_without_a_new_word_if_the_failing_tests_are_known() -> None:
     steps = []
     for word in WORDS[:30]:
         red = step("bash", "pytest", f"E {word}\n1 failed", ok=False)
@@ -149,11 +149,11 @@ def test_edits_that_move_a_metric_up_and_down_are_stopped() -> None:
     assert heat(edited([0.39 + 0.01 * (n % 4) for n in range(30)])) >= 1
 
 
-def test_edits_that_raise_a_metric_go_on() -> None:
+def test_edits_that_raise_a_metric_continue() -> None:
     assert heat(edited([0.30 + 0.02 * n for n in range(30)])) < 0.7
 
 
-def test_new_scripts_whose_metric_grows_go_on() -> None:
+def test_new_scripts_whose_metric_grows_continue() -> None:
     steps = []
     for n, each in enumerate(trained([0.30 + 0.02 * n for n in range(30)])):
         assert each.step is not None
@@ -161,7 +161,7 @@ def test_new_scripts_whose_metric_grows_go_on() -> None:
     assert heat(steps) < 0.7
 
 
-def test_new_files_of_a_growing_project_go_on() -> None:
+def test_new_files_of_a_growing_project_continue() -> None:
     steps = []
     for n, word in enumerate(WORDS):
         steps.append(step("create", f"src/{word}.py def {word}", "saved", new_thought(n)))
@@ -202,7 +202,7 @@ def test_a_long_file_read_range_by_range_continues() -> None:
     assert heat(steps) < 0.7
 
 
-def test_searches_with_new_finds_go_on() -> None:
+def test_searches_with_new_finds_continue() -> None:
     steps = [step("grep", word, f"src/{word}.py:1: {word}") for word in WORDS]
     assert heat(steps) < 0.7
 
@@ -341,16 +341,16 @@ def test_twenty_five_searches_that_find_nothing_are_stopped() -> None:
     assert heat([step("grep", word, "") for word in WORDS[:25]]) >= 1
 
 
-def test_twelve_searches_that_find_nothing_go_on() -> None:
+def test_twelve_searches_that_find_nothing_continue() -> None:
     assert heat([step("grep", word, "") for word in WORDS[:12]]) < 0.7
 
 
-def test_searches_that_sometimes_find_nothing_go_on() -> None:
+def test_searches_that_sometimes_find_nothing_continue() -> None:
     steps = [step("grep", word, f"{word}: 1" if n % 3 else "") for n, word in enumerate(WORDS)]
     assert heat(steps) < 0.7
 
 
-def test_ten_refusals_of_different_commands_without_a_thought_go_on() -> None:
+def test_ten_refusals_of_different_commands_without_a_thought_continue() -> None:
     steps = [step("bash", f"{word} a.py", "Permission denied", ok=False) for word in WORDS[:10]]
     assert heat(steps) < 1
 
@@ -359,7 +359,7 @@ def test_ten_refusals_of_different_commands_without_a_thought_go_on() -> None:
 
 
 @pytest.mark.parametrize("numbers", [False, True], ids=["patterns", "line ranges"])
-def test_parallel_calls_of_one_turn_go_on(numbers: bool) -> None:
+def test_parallel_calls_of_one_turn_continue(numbers: bool) -> None:
     steps = []
     for turn in range(4):
         for n in range(12):

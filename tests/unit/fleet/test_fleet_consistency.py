@@ -78,7 +78,7 @@ def test_an_agent_that_is_removed_while_it_works_ends_with_its_own_error() -> No
             fleet.call("coder", work)
 
 
-def test_routes_and_reports_go_on_while_the_configuration_changes_all_the_time() -> None:
+def test_routes_and_reports_continue_while_the_configuration_changes_all_the_time() -> None:
     fleet = Fleet.from_config(config(big()))
     stopped, errors = threading.Event(), list[BaseException]()
 
@@ -254,7 +254,7 @@ def test_a_wait_trips_when_it_passes_the_limit_and_not_seconds_later(limit_s: fl
     assert limit_s <= clock() - began_s <= limit_s + 0.1
 
 
-def test_circuits_that_were_called_dep_are_carried_on_as_providers(tmp_path: Path) -> None:
+def test_circuits_named_dep_continue_as_providers(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with Panel(url) as panel:
         panel.breaker("dep/p", preset_policy("external_dep")).record(
@@ -267,7 +267,7 @@ def test_circuits_that_were_called_dep_are_carried_on_as_providers(tmp_path: Pat
             assert fleet.take_over_names() == []
 
 
-def test_files_that_speak_of_dep_mean_providers(tmp_path: Path) -> None:
+def test_files_that_name_dep_mean_providers(tmp_path: Path) -> None:
     path = tmp_path / "switchgear.yaml"
     path.write_text(
         "circuits: [{match: 'dep/slow', policy: latency}]\n"

@@ -26,7 +26,7 @@ def test_spend_trips_when_the_share_of_the_cap_is_reached() -> None:
     assert heat(spend, Signal(cost_micros=10, count=3)) > 1
 
 
-def test_spend_forgets_what_has_left_the_window() -> None:
+def test_spend_drops_what_has_left_the_window() -> None:
     spend = detectors.Spend(hard_cap_micros=100, window_s=60.0)
     memory = spend.fold(spend.start(), Signal(cost_micros=100), 0.0)
     assert spend.heat(memory, 59.0) == 1
@@ -111,13 +111,13 @@ def test_long_waits_are_written_in_hours_and_minutes(seconds: float, said: str) 
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0])
-def test_a_failure_that_names_no_time_is_no_request_to_stay_away(seconds: float | None) -> None:
+def test_a_failure_without_a_time_is_no_retry_after(seconds: float | None) -> None:
     asked = detectors.RetryAfter()
     assert heat(asked, Signal(ok=False, retry_after_s=seconds)) == 0
     assert heat(asked, Signal(ok=False, retry_after_s=0.5)) == 1
 
 
-def test_requests_to_stay_away_count_in_a_row() -> None:
+def test_responses_with_retry_after_count_in_a_row() -> None:
     asked = detectors.RetryAfter(threshold=2)
     limited = Signal(ok=False, retry_after_s=5.0)
     assert heat(asked, limited, Signal(ok=False), limited) == 1
@@ -125,7 +125,7 @@ def test_requests_to_stay_away_count_in_a_row() -> None:
     assert heat(asked, limited, Signal(retry_after_s=5.0), limited._replace(count=0)) == 0.5
 
 
-def test_a_broken_rule_is_not_forgotten_and_the_last_one_is_named() -> None:
+def test_a_broken_rule_is_kept_and_the_last_one_is_named() -> None:
     violation = detectors.Violation()
     memory = violation.fold("rule a", Signal(ok=True), 0.0)
     assert (memory, violation.heat(memory, 1e9)) == ("rule a", 1.0)

@@ -76,7 +76,7 @@ def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: P
     assert found["owners"] == ["ana", "cy"]
     assert found["spent_micros"] == 300_000
     assert found["rerouted"] == ["coder: junior on google/flash"]
-    assert found["partial_state"] == ["story S-1 goes on, $0.30 spent"]
+    assert found["partial_state"] == ["task S-1 is active, $0.30 spent"]
     assert "exit code 1" in found["evidence"]
     text = (tmp_path / "incidents" / name / "report.md").read_text()
     for part in ("# SEV2", "## Evidence", "## Timeline", "## Rerouted", "## What to do"):
@@ -239,7 +239,7 @@ def test_a_folder_that_cannot_be_written_is_reported_once_in_a_sentence_and_so_i
     first, second = [text for text in caplog.messages if not text.startswith("circuit ")]
     assert first.startswith("incidents: [Errno")
     assert first.endswith("retrying")
-    assert second == "incidents: it works again"
+    assert second == "incidents: works again"
     assert all(one.exc_info is None for one in caplog.records)
     assert len(list(stage.incidents.all())) == 1
 
@@ -426,9 +426,7 @@ def test_the_state_file_is_written_atomically_with_the_active_agents(
     assert {one["state"] for one in everybody} == {"halted"}
 
 
-def test_a_world_that_stays_as_it_is_is_not_written_again_and_again(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_an_unchanged_world_state_is_not_written_again(stage: Stage, tmp_path: Path) -> None:
     path = tmp_path / "world-state.json"
     stage.watcher.tick()
     first = path.read_text()
@@ -440,7 +438,7 @@ def test_a_world_that_stays_as_it_is_is_not_written_again_and_again(
     assert path.read_text() != first, "once a minute, to show that somebody watches"
 
 
-def test_looking_at_the_world_takes_no_probe(stage: Stage) -> None:
+def test_reading_the_world_state_takes_no_probe(stage: Stage) -> None:
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(31.0)
     for _ in range(3):
@@ -485,7 +483,7 @@ def test_false_positives_loosen_and_false_negatives_tighten(stage: Stage, tmp_pa
     assert fine[1].why == ("no reason to change threshold 0.5",)
 
 
-def test_tests_that_fail_again_and_again_ask_for_a_longer_cooldown(stage: Stage) -> None:
+def test_probes_that_fail_repeatedly_suggest_a_longer_cooldown(stage: Stage) -> None:
     dep = stage.fleet.panel.breaker("provider/p")
     dep.record(Signal(ok=False, retry_after_s=1.0))
     for _ in range(6):
@@ -526,7 +524,7 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
     assert json.loads(run(tmp_path, "incidents", "show", name[:-1], "--json")[1])["id"] == name
     newest = max(line.split()[0] for line in listed)
     assert json.loads(run(tmp_path, "incidents", "show", "last", "--json")[1])["id"] == newest
-    assert "is ambiguous: 2 incidents begin so" in run(tmp_path, "incidents", "show", "2")[1]
+    assert "is ambiguous: 2 incidents begin with it" in run(tmp_path, "incidents", "show", "2")[1]
     closing = ("incidents", "close", name, "--why", "test", "--false-positive")
     assert run(tmp_path, *closing) == (0, f"{name}: closed as false positive\n")
     assert (
@@ -553,7 +551,7 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
             "does not belong to the fleet",
         ),
         (["fleet", "route", "codr"], "there is no agent 'codr'; did you mean 'coder'?"),
-        (["fleet", "resume", "S-9", "--why", "x"], "there is no story 'S-9'"),
+        (["fleet", "resume", "S-9", "--why", "x"], "no costs are recorded for a task 'S-9'"),
         (["fleet", "deliver"], "names no targets"),
     ],
 )

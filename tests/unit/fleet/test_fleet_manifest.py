@@ -8,7 +8,7 @@ from switchgear._fleet.manifest import agent, crew, faults
 from switchgear.testing import FakeClock
 
 
-def test_models_and_then_agents_are_asked_in_the_order_of_the_manifest() -> None:
+def test_models_and_then_agents_are_tried_in_the_order_of_the_manifest() -> None:
     people = crew(
         [
             agent(
@@ -38,7 +38,7 @@ def test_models_and_then_agents_are_asked_in_the_order_of_the_manifest() -> None
     ]
 
 
-def test_a_circle_is_found_where_an_agent_can_come_back_to_itself_and_nowhere_else() -> None:
+def test_a_cycle_is_found_where_an_agent_can_come_back_to_itself_and_nowhere_else() -> None:
     names = "abc"
     pairs = [(one, other) for one in names for other in names]
     for chosen in product([False, True], repeat=len(pairs)):

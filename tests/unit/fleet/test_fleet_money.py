@@ -52,9 +52,7 @@ class Answered(Exception):
         (None, 400),
     ],
 )
-def test_a_call_that_the_provider_turned_away_costs_nothing(
-    status: int | None, charged: int
-) -> None:
+def test_a_call_that_the_provider_rejected_costs_nothing(status: int | None, charged: int) -> None:
     def work(route: Route) -> None:
         raise Answered(status)
 
@@ -111,7 +109,7 @@ def test_interrupted_work_has_spent_its_reported_cost_or_its_whole_reservation(
     assert spent(one) == 3 * charged
 
 
-def test_a_task_that_is_cancelled_while_circuits_are_asked_holds_nothing(
+def test_a_task_that_is_cancelled_while_permits_are_acquired_holds_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = fleet()

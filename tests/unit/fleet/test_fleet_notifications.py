@@ -107,7 +107,7 @@ class Stage:
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_everything_arrives_once_and_in_order_while_all_is_well(
+def test_everything_arrives_once_and_in_order_without_failures(
     receiver: Receiver, tmp_path: Path, url: str
 ) -> None:
     stage = Stage(url.format(tmp_path))

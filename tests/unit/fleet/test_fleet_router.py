@@ -67,11 +67,11 @@ class Refusal(Exception):
     body: ClassVar[Any] = {"error": {"code": "content_filter"}}
 
 
-def test_the_agent_itself_works_on_its_own_model_while_all_is_well() -> None:
+def test_the_agent_itself_works_on_its_own_model_while_all_circuits_are_closed() -> None:
     assert Stage().where(story="S-1") == ("coder", OPUS, RouteDecision.GO)
 
 
-def test_a_provider_that_is_cut_is_replaced_by_the_next_model_of_the_same_agent() -> None:
+def test_a_provider_with_an_open_circuit_is_replaced_by_the_next_model_of_the_same_agent() -> None:
     stage = Stage()
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     route = stage.fleet.route("coder")
@@ -88,9 +88,7 @@ def test_a_provider_that_is_cut_is_replaced_by_the_next_model_of_the_same_agent(
     assert stage.fleet.panel.breaker("provider/anthropic").state is Phase.CLOSED
 
 
-def test_one_test_invocation_goes_to_a_provider_that_may_have_healed_and_the_rest_elsewhere() -> (
-    None
-):
+def test_one_probe_goes_to_a_provider_that_may_have_recovered_and_the_rest_elsewhere() -> None:
     stage = Stage()
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     stage.clock.advance(31.0)
@@ -108,7 +106,7 @@ def test_one_test_invocation_goes_to_a_provider_that_may_have_healed_and_the_res
         ("rules/coder", {"violation": "rule force-push"}),
     ],
 )
-def test_an_agent_that_is_cut_is_replaced_by_the_next_of_its_chain(
+def test_an_agent_with_an_open_circuit_is_replaced_by_the_next_of_its_chain(
     circuit: str, facts: dict[str, Any]
 ) -> None:
     stage = Stage()
@@ -146,9 +144,9 @@ def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
     assert stage.where(story="S-2")[2] is RouteDecision.GO
     stage.fleet.resume("S-1", by="ana", why="worth it")
     assert stage.where(story="S-1")[2] is RouteDecision.GO
-    with pytest.raises(ValueError, match=r"story 'S-1' is not paused"):
+    with pytest.raises(ValueError, match=r"task 'S-1' is not paused"):
         stage.fleet.resume("S-1", by="ana", why="once more by mistake: forgives nothing")
-    with pytest.raises(ValueError, match=r"no story 'S-9'.*did you mean 'S-1'"):
+    with pytest.raises(ValueError, match=r"task 'S-9'.*did you mean 'S-1'"):
         stage.fleet.resume("S-9", by="ana", why="x")
 
 
@@ -186,7 +184,7 @@ def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() ->
     assert models == [LARGE, OPUS] * 5
 
 
-def test_an_error_in_words_counts_against_the_agent() -> None:
+def test_an_error_given_as_text_counts_against_the_agent() -> None:
     stage = Stage()
     for _ in range(20):
         stage.fleet.route("coder").record(
@@ -231,14 +229,14 @@ def test_an_agent_that_is_slow_gets_half_of_the_load_and_that_is_no_switch() -> 
     assert stage.fleet.switches("coder") == []
 
 
-def test_a_breaker_that_is_switched_off_is_not_asked() -> None:
+def test_a_breaker_that_is_switched_off_is_not_checked() -> None:
     stage = Stage(breakers=default_breakers()._replace(failure_rate=failure_rate(enabled=False)))
     for _ in range(50):
         stage.fleet.route("coder").record(ok=False)
     assert stage.where()[0] == "coder"
 
 
-def test_a_budget_is_set_aside_and_settled_and_one_that_refuses_pauses() -> None:
+def test_a_budget_is_reserved_and_settled_and_one_that_refuses_pauses() -> None:
     stage = Stage()
     budgets = stage.fleet.panel.budgets
     budgets.open("atlas", 1_000_000)
@@ -340,9 +338,9 @@ def test_unknown_agents_and_negative_money_are_errors_and_change_nothing() -> No
                 route.spent(bad)
     with pytest.raises(ValueError, match="it must be a list of resources"):
         Stage().fleet.route("coder", locks="db")
-    with pytest.raises(ValueError, match="fallback_chain is a circle: a → a"):
+    with pytest.raises(ValueError, match="fallback_chain is a cycle: a → a"):
         crew([agent(name="a", owner="x", provider="p", model="m", fallback_chain=["a"])])
-    with pytest.raises(ValueError, match="is there twice"):
+    with pytest.raises(ValueError, match="is defined twice"):
         crew([agent(name="a", owner="x", provider="p", model="m")] * 2)
 
 
@@ -367,7 +365,7 @@ def test_another_configuration_holds_at_once_and_a_bad_one_changes_nothing(tmp_p
         assert fleet.route("a").worker == "b"
 
 
-def test_a_coroutine_is_routed_alike() -> None:
+def test_a_coroutine_is_routed_in_the_same_way() -> None:
     stage = Stage()
 
     async def work(route: Route) -> str:
@@ -387,7 +385,7 @@ def test_a_coroutine_is_routed_alike() -> None:
         asyncio.run(stage.fleet.acall("coder", work))
 
 
-def test_a_rule_is_asked_before_the_act_and_halts_the_agent() -> None:
+def test_a_rule_is_checked_before_the_call_and_halts_the_agent() -> None:
     stage = Stage()
     guard = stage.fleet.rule_guard("coder", builtin_rules(), place_at("/w"))
     assert guard.ask("Bash", {"command": "ls"}) is None

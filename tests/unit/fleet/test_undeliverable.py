@@ -145,7 +145,7 @@ def test_any_name_of_a_circuit_is_delivered_and_so_is_what_comes_after_it(
     assert delivery.pending().aside == 0
 
 
-def test_ids_of_long_names_that_begin_alike_differ(server: RawServer) -> None:
+def test_ids_of_long_names_that_begin_the_same_differ(server: RawServer) -> None:
     stage = Stage()
     for end in "ab":
         stage.event("provider/" + "long" * 100 + end)
@@ -217,7 +217,7 @@ def test_a_message_that_alone_fails_again_and_again_does_not_block_the_others(
         stage.clock.advance(600.0)
     assert sent == 1
     assert delivery.pending().waiting == 0
-    assert "HTTP 500, while other notifications arrive" in delivery.pending().aside_why
+    assert "HTTP 500, while other notifications are delivered" in delivery.pending().aside_why
 
 
 def test_a_server_that_is_down_for_everything_loses_nothing(server: RawServer) -> None:
@@ -378,7 +378,9 @@ def test_a_command_that_leaves_a_child_behind_has_still_succeeded() -> None:
     assert time.monotonic() - began_s < LIMIT_S
 
 
-def test_a_command_that_writes_without_end_is_ended_and_only_its_last_words_are_kept() -> None:
+def test_a_command_that_writes_without_end_is_ended_and_only_the_end_of_its_output_is_kept() -> (
+    None
+):
     code = "import sys\nwhile True: sys.stderr.write('x' * 10000)"
     with pytest.raises(NotSent, match="longer than"):
         Command(f'{sys.executable} -c "{code}"', timeout_s=0.5).send({"id": "x"}, 0.0)

@@ -19,7 +19,7 @@ from switchgear.testing import FakeClock
 BAD = Record(Signal(violation="rule x"))
 
 
-def test_events_of_transactions_and_messages_are_remembered_and_notes_are_kept() -> None:
+def test_events_of_transactions_and_messages_are_collected_and_notes_are_kept() -> None:
     found: list[Event] = []
     store = Recorder(MemoryStore(clock=FakeClock(0.0)), found)
     policy = preset_policy("constitutional")
@@ -35,7 +35,7 @@ def test_events_of_transactions_and_messages_are_remembered_and_notes_are_kept()
     assert store.transact("n", lambda inside: inside.note) == "kept"
 
 
-def test_what_is_run_again_is_remembered_once_and_what_fails_not_at_all() -> None:
+def test_a_repeated_transaction_is_collected_once_and_a_failed_one_not_at_all() -> None:
     found: list[Event] = []
     inner = MemoryStore(clock=FakeClock(0.0))
     policy = preset_policy("constitutional")

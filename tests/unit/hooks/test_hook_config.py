@@ -171,7 +171,7 @@ def test_the_project_is_the_one_that_the_agent_names_not_its_working_directory(
     assert whole_project(str(deep)) == str(tmp_path)
 
 
-def test_a_policy_that_changes_judges_from_then_on(tmp_path: Path) -> None:
+def test_a_changed_policy_applies_from_then_on(tmp_path: Path) -> None:
     agent = Guarded(tmp_path)
     push = {"command": "git push"}
     agent.call("Bash", push, "t1", error="Exit code 1\nno")

@@ -192,7 +192,7 @@ def test_a_loop_of_failing_calls_is_nudged_and_then_stopped(agent: Guarded) -> N
     assert agent.phase("op/shell") == "closed"
 
 
-def test_a_new_prompt_lets_a_stopped_session_go_on(agent: Guarded) -> None:
+def test_a_new_prompt_lets_a_stopped_session_continue(agent: Guarded) -> None:
     for number in range(14):
         agent.call("Bash", {"command": "false"}, f"t{number}", error="Exit code 1")
         agent.clock.advance(2.0)

@@ -151,7 +151,7 @@ def test_claude_code_is_denied_one_call_and_warned() -> None:
 
 
 @pytest.mark.parametrize("event", ["Stop", "SubagentStop", "SessionEnd"])
-def test_no_word_makes_claude_code_go_on_that_wanted_to_stop(event: str) -> None:
+def test_no_text_makes_claude_code_continue_after_its_stop(event: str) -> None:
     assert written("claude-code", claude(event), stop("enough")) == {}
 
 

@@ -466,7 +466,7 @@ def agent(folder: Path) -> Guarded:
 
 
 @pytest.mark.parametrize("command", REFUSED)
-def test_a_command_that_would_unguard_is_refused(agent: Guarded, command: str) -> None:
+def test_a_command_that_would_remove_the_guard_is_refused(agent: Guarded, command: str) -> None:
     ruling = agent.hear(before("Bash", {"command": command}))
     assert ruling.action == "deny", command
     assert "rule guard/" in ruling.text
@@ -474,13 +474,15 @@ def test_a_command_that_would_unguard_is_refused(agent: Guarded, command: str) -
 
 
 @pytest.mark.parametrize("command", ADMITTED)
-def test_an_honest_command_is_admitted(agent: Guarded, command: str) -> None:
+def test_an_ordinary_command_is_admitted(agent: Guarded, command: str) -> None:
     ruling = agent.hear(before("Bash", {"command": command}))
     assert ruling.action == "allow", ruling.text
 
 
 @pytest.mark.parametrize(("tool", "args"), REFUSED_TOOLS)
-def test_a_tool_that_would_unguard_is_refused(agent: Guarded, tool: str, args: Any) -> None:
+def test_a_tool_that_would_remove_the_guard_is_refused(
+    agent: Guarded, tool: str, args: Any
+) -> None:
     assert agent.hear(before(tool, args)).action == "deny"
 
 
@@ -492,13 +494,15 @@ def test_a_tool_names_a_guarded_file_in_any_argument(agent: Guarded, key: str) -
 
 
 @pytest.mark.parametrize(("tool", "args"), ADMITTED_TOOLS)
-def test_an_honest_tool_is_admitted(agent: Guarded, tool: str, args: Any) -> None:
+def test_an_ordinary_tool_is_admitted(agent: Guarded, tool: str, args: Any) -> None:
     ruling = agent.hear(before(tool, args))
     assert ruling.action == "allow", ruling.text
 
 
 @pytest.mark.parametrize(("name", "tool", "args"), SHELLS)
-def test_no_agents_shell_gives_orders(agent: Guarded, name: str, tool: str, args: Any) -> None:
+def test_overrides_from_an_agents_shell_are_refused(
+    agent: Guarded, name: str, tool: str, args: Any
+) -> None:
     del name
     ruling = agent.hear(before(tool, args("switchgear reset session/s1")))
     assert ruling.action == "deny"
@@ -508,7 +512,7 @@ def test_no_agents_shell_gives_orders(agent: Guarded, name: str, tool: str, args
 
 @pytest.mark.parametrize("path", GUARDED_FILES)
 @pytest.mark.parametrize(("name", "tool", "args"), EDITS)
-def test_no_agents_editor_edits_the_guard(
+def test_edits_of_the_guard_by_an_agents_editor_are_refused(
     agent: Guarded, name: str, tool: str, args: Any, path: str
 ) -> None:
     del name
@@ -518,7 +522,7 @@ def test_no_agents_editor_edits_the_guard(
     assert agent.hear(before(tool, args("src/app.py"))).action == "allow"
 
 
-def test_a_script_that_gives_orders_is_refused_when_it_is_run(tmp_path: Path) -> None:
+def test_a_script_with_overrides_is_refused_when_it_is_run(tmp_path: Path) -> None:
     agent = Guarded(tmp_path)
     (tmp_path / "free.sh").write_text("#!/bin/sh\necho hi\nswitchgear reset session/s1\n")
     (tmp_path / "look.sh").write_text("#!/bin/sh\nswitchgear status\n")

@@ -50,7 +50,7 @@ except KeyboardInterrupt:
         ("pi", ["node", "/opt/bin/pi"]),
     ],
 )
-def test_agents_are_known_by_their_command_line(agent: str, words: list[str]) -> None:
+def test_agents_are_identified_by_their_command_line(agent: str, words: list[str]) -> None:
     assert is_agent(agent, words)
 
 

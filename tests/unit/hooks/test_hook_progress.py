@@ -66,7 +66,7 @@ def test_an_agent_without_progress_is_warned_with_the_score_and_advice(
     assert "take a route not yet tried" in first.text
 
 
-def test_an_agent_that_goes_on_is_nudged_and_then_stopped_by_the_same_escalation(
+def test_an_agent_that_continues_is_nudged_and_then_stopped_by_the_same_escalation(
     agent: Guarded,
 ) -> None:
     heard = stand_still(agent, range(40))
@@ -110,7 +110,7 @@ def test_new_files_pay_back_and_undoing_them_does_not(agent: Guarded) -> None:
     assert again == one
 
 
-def test_a_sub_agent_has_a_ledger_of_its_own(agent: Guarded) -> None:
+def test_a_sub_agent_has_a_progress_score_of_its_own(agent: Guarded) -> None:
     stand_still(agent, range(60), agent_id="sub")
     assert agent.phase("session/s1/agent/sub") == "open"
     assert agent.phase("session/s1") == "closed"
@@ -125,7 +125,7 @@ def test_it_can_be_switched_off(tmp_path: Path) -> None:
     assert "stagnation" not in kinds
 
 
-def test_a_policy_of_ones_own_holds_for_it(tmp_path: Path) -> None:
+def test_a_configured_policy_applies_to_it(tmp_path: Path) -> None:
     config = "circuits:\n  - {match: 'progress/*', policy: {extends: ledger, tripping_at: 0.1}}\n"
     agent = Guarded(tmp_path, config)
     warned = stand_still(agent, range(6))

@@ -133,20 +133,22 @@ def agent(tmp_path: Path) -> Guarded:
 
 
 @pytest.mark.parametrize("command", [*ORDERS, *FILES])
-def test_a_shell_that_would_unguard_is_refused(agent: Guarded, command: str) -> None:
+def test_a_shell_that_would_remove_the_guard_is_refused(agent: Guarded, command: str) -> None:
     ruling = agent.hear(before("Bash", {"command": command}))
     assert ruling.action == "deny", command
     assert "rule guard/" in ruling.text
 
 
 @pytest.mark.parametrize(("tool", "args"), TOOLS)
-def test_a_tool_that_would_unguard_is_refused(agent: Guarded, tool: str, args: Any) -> None:
+def test_a_tool_that_would_remove_the_guard_is_refused(
+    agent: Guarded, tool: str, args: Any
+) -> None:
     ruling = agent.hear(before(tool, args))
     assert ruling.action == "deny", (tool, args)
 
 
 @pytest.mark.parametrize(("tool", "args"), ALLOWED)
-def test_looking_and_honest_work_are_not_refused(agent: Guarded, tool: str, args: Any) -> None:
+def test_reading_and_ordinary_work_are_not_refused(agent: Guarded, tool: str, args: Any) -> None:
     assert agent.hear(before(tool, args)).action == "allow", (tool, args)
 
 

@@ -178,7 +178,7 @@ def test_an_event_with_nothing_to_refuse_only_reports_what_is_wrong(
     assert "Authorization: Bearer TOKEN" in told["systemMessage"]
 
 
-def test_a_web_page_cannot_ask(server: HookServer) -> None:
+def test_requests_of_web_pages_are_refused(server: HookServer) -> None:
     for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
         status, told = ask(server, raw(before()), **headers)
         assert status == 200
@@ -240,7 +240,7 @@ def test_what_is_done_after_a_decision_cannot_change_the_answer(
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-def test_its_health_can_be_asked(server: HookServer) -> None:
+def test_its_health_can_be_queried(server: HookServer) -> None:
     status, told = ask(server, None, "/health", "GET")
     assert (status, told["ok"], told["root"]) == (200, True, server.root)
 

@@ -60,13 +60,13 @@ class Walk:
         return self.seen
 
 
-def test_a_session_is_looked_at_as_often_as_it_asks() -> None:
+def test_a_session_is_checked_when_it_is_due() -> None:
     walk = Walk(a=WORKS)
     walk.rounds.add("a")
     assert [walk.at(now_s) for now_s in (0.0, 4.0, 5.0)] == [["a"], [], ["a"]]
 
 
-def test_a_session_that_is_over_is_let_go() -> None:
+def test_a_session_that_is_over_is_no_longer_checked() -> None:
     walk = Walk(a=Look(Notes(ended=True)), b=Look(Notes(), known=False))
     walk.rounds.add("a")
     walk.rounds.add("b")
@@ -82,7 +82,7 @@ def test_the_trouble_of_one_session_is_not_that_of_another() -> None:
     assert walk.at(100.0) == ["a", "b"]
 
 
-def test_help_is_called_with_the_evidence() -> None:
+def test_the_escalation_agent_is_started_with_the_evidence() -> None:
     stopped = Look(Notes(works=True, stop="what is known"), taken=StepTaken("escalate", ()))
     walk = Walk(a=stopped)
     walk.rounds.add("a")
@@ -99,7 +99,7 @@ def test_sessions_are_looked_for_now_and_then() -> None:
     assert walk.at(rounds.FIND_S) == ["a", "b"]
 
 
-def test_a_store_that_cannot_be_asked_is_asked_again() -> None:
+def test_a_store_that_cannot_be_read_is_read_again() -> None:
     walk = Walk(a=WORKS)
     walk.found = OSError("gone")
     assert walk.at(0.0) == []
@@ -220,7 +220,9 @@ def test_the_next_hook_takes_the_step_that_was_left(tmp_path: Path) -> None:
     assert "STUCK" not in agent.hear(before("Read")).text, "once"
 
 
-def test_help_that_was_left_is_called_in_the_project_of_the_session(tmp_path: Path) -> None:
+def test_a_pending_escalation_agent_is_started_in_the_project_of_the_session(
+    tmp_path: Path,
+) -> None:
     agent = stuck_and_only_told(
         tmp_path, "interventions: {when_alone: [escalate], escalate: codex}\n"
     )

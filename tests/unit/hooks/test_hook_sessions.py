@@ -106,7 +106,7 @@ def test_a_session_without_a_limit_is_never_warned() -> None:
     assert deliver(at_work(), 1e9)[1] == session.Words()
 
 
-def test_more_time_lets_a_stopped_session_go_on_and_warns_again_ahead() -> None:
+def test_more_time_lets_a_stopped_session_continue_and_warns_again_before_its_end() -> None:
     notes, _ = deliver(at_work(limit_s=600.0), 650.0)
     more = extended(notes, 600.0, 650.0)
     assert (more.limit_s, more.warned, more.stop) == (1200.0, (), None)
@@ -196,7 +196,7 @@ def test_the_second_stops_the_session_and_the_next_turn_begins_with_a_summary() 
     assert "Tried so far: nudge, reset." in said
 
 
-def test_the_third_hands_over_and_the_last_gives_up() -> None:
+def test_the_third_step_hands_over_and_the_last_one_gives_up() -> None:
     handed, step_names, _ = escalated(3)
     assert handed.stop is not None
     assert "takes over." in handed.stop
@@ -214,7 +214,7 @@ def test_every_step_is_an_event_with_its_evidence() -> None:
     assert "Read called 6 times" in kinds[0].reason
 
 
-def test_measured_progress_starts_the_escalation_at_the_bottom() -> None:
+def test_measured_progress_restarts_the_escalation_at_the_first_step() -> None:
     store = MemoryStore()
     tripped(store)
     notes = session.left_to_hooks(at_work(), SCORE)

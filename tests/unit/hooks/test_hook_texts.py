@@ -8,7 +8,7 @@ TEN = 36_000.0
 """Ten o'clock, in seconds of a day."""
 
 
-def test_a_tripped_circuit_reads_as_in_the_seed() -> None:
+def test_a_tripped_circuit_reads_as_specified() -> None:
     circuit = Circuit(
         "op/agent_spawn",
         (),
@@ -36,7 +36,7 @@ def test_a_tripped_circuit_reads_as_in_the_seed() -> None:
     )
 
 
-def test_a_latched_circuit_promises_no_retry() -> None:
+def test_a_latched_circuit_announces_no_retry() -> None:
     circuit = Circuit("rules", (), phase=Phase.OPEN, outage=OpenState(reason="a rule was broken"))
     block = messages.circuit_tripped(circuit, TEN)
     assert (
@@ -54,7 +54,7 @@ def test_a_circuit_that_is_tested_or_held_reports_it() -> None:
     assert state in messages.circuit_tripped(held, TEN)
 
 
-def test_a_stuck_agent_reads_as_in_the_seed() -> None:
+def test_a_stuck_agent_reads_as_specified() -> None:
     stuck = messages.Stuck(
         "babyclaude",
         "task-3",
@@ -86,7 +86,7 @@ def test_a_score_is_shown_out_of_a_hundred() -> None:
     assert "Stuck score: 100/100" in messages.agent_stuck(messages.Stuck("a", "t", 200.0, ()))
 
 
-def test_a_recovery_reads_as_in_the_seed() -> None:
+def test_a_recovery_reads_as_specified() -> None:
     parts = (
         messages.recovery_begins("op/agent_spawn", 30.0, 0.0),
         messages.PROBING,
@@ -111,7 +111,7 @@ def test_a_recovery_that_fails_reports_where_it_leaves_the_circuit() -> None:
     )
 
 
-def test_the_warnings_of_ten_minutes_read_as_in_the_seed() -> None:
+def test_the_warnings_of_ten_minutes_read_as_specified() -> None:
     assert messages.time_warning(70, 180.0, 600.0) == (
         "TIME WARNING: 30% budget remaining. Start wrapping up.\n3 minutes remaining, wrap up"
     )

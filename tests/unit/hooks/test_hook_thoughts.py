@@ -39,17 +39,17 @@ def until(agent: str, words: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [FIRST, SECOND])
-def test_gemini_thinks_and_speaks_before_each_call(words: str, tmp_path: Path) -> None:
+def test_gemini_has_a_thought_and_a_text_before_each_call(words: str, tmp_path: Path) -> None:
     assert thought_of("gemini", until("gemini", words, tmp_path)) == f"{THOUGHT}\n{words}"
 
 
-def test_geminis_subject_stands_for_a_thought_without_a_description(tmp_path: Path) -> None:
+def test_geminis_subject_is_the_thought_if_there_is_no_description(tmp_path: Path) -> None:
     path = until("gemini", FIRST, tmp_path)
     path.write_text(path.read_text().replace(THOUGHT, ""))
     assert thought_of("gemini", path) == f"Looking at the header\n{FIRST}"
 
 
-def test_gemini_that_called_without_a_word_has_no_thought_of_an_earlier_answer(
+def test_a_call_of_gemini_without_text_has_no_thought_of_an_earlier_answer(
     tmp_path: Path,
 ) -> None:
     path = until("gemini", SECOND, tmp_path)
@@ -64,7 +64,7 @@ def test_qwens_thoughts_are_those_of_the_answer_with_the_call(call: str, words: 
     assert said == f"**Looking at the header**\n{THOUGHT}\n{words}"
 
 
-def test_qwen_that_called_without_a_word_has_no_thought_of_an_earlier_answer(
+def test_a_call_of_qwen_without_text_has_no_thought_of_an_earlier_answer(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "silent.jsonl"
@@ -90,7 +90,7 @@ def test_a_call_that_is_not_in_the_transcript_has_no_known_thought() -> None:
         b'{"type":"gemini","content":"\xff\xfe  "',
     ],
 )
-def test_what_gemini_never_writes_means_not_known(line: bytes, tmp_path: Path) -> None:
+def test_what_gemini_never_writes_is_unknown(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_bytes(line + b"\n")
     assert thought_of("gemini", path) is None

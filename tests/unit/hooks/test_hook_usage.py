@@ -229,7 +229,9 @@ def test_answers_to_sub_agents_in_the_same_file_cost_but_fill_another_context(
     assert context(agent) == 1_020 / 200_000
 
 
-def test_a_window_that_the_user_names_beats_the_list(tmp_path: Path, said: Said) -> None:
+def test_a_window_that_the_user_names_takes_precedence_over_the_list(
+    tmp_path: Path, said: Said
+) -> None:
     agent = Guarded(tmp_path, "hooks: {context_tokens: 1000000}\n")
     said.add(claude_line("m1", 1_000, 0))
     step(agent, said, "t1")
@@ -346,7 +348,7 @@ def test_a_file_with_invalid_content_is_rebuilt(
     assert json.loads(place.read_text())["m"][:4] == [1, 2, 3, 4]
 
 
-def test_a_file_that_others_can_write_is_not_believed(tmp_path: Path, looked_up: list[str]) -> None:
+def test_a_file_that_others_can_write_is_ignored(tmp_path: Path, looked_up: list[str]) -> None:
     card_of("m", str(tmp_path), 0.0)
     (tmp_path / prices.NAME).chmod(0o666)
     card_of("m", str(tmp_path), 0.0)

@@ -104,7 +104,7 @@ def test_searches_of_claude_that_find_nothing_are_noticed(
     assert (nudged_at(rulings) is not None) is is_nudged
 
 
-def test_searches_of_claude_that_find_something_go_on(tmp_path: Path) -> None:
+def test_searches_of_claude_that_find_something_continue(tmp_path: Path) -> None:
     rulings = calls(
         Guarded(tmp_path),
         "Grep",
@@ -115,7 +115,7 @@ def test_searches_of_claude_that_find_something_go_on(tmp_path: Path) -> None:
     assert nudged_at(rulings) is None
 
 
-def test_commands_of_claude_that_have_nothing_to_print_go_on(tmp_path: Path) -> None:
+def test_commands_of_claude_that_have_nothing_to_print_continue(tmp_path: Path) -> None:
     silent = {"stdout": "", "stderr": "", "interrupted": False, "noOutputExpected": True}
     rulings = calls(
         Guarded(tmp_path), "Bash", 60, lambda n: {"command": f"touch {WORDS[n]}"}, lambda _: silent

@@ -71,7 +71,7 @@ def test_watching_ends_after_a_day(agent: FakeAgent) -> None:
     assert visits(agent, *[Look(WORKS, every_s=5000.0)] * 30)[0] == "it was watched for a day"
 
 
-def test_a_store_that_is_gone_for_a_while_is_asked_again(agent: FakeAgent) -> None:
+def test_a_store_that_is_gone_for_a_while_is_read_again(agent: FakeAgent) -> None:
     gone = [OSError("gone")] * (session_check.MOST_FAILURES - 1)
     assert visits(agent, *gone)[0] == "the session is over"
     assert visits(agent, *gone, OSError("gone"))[0] == "the store cannot be reached"
@@ -97,13 +97,13 @@ def test_an_agent_that_obeys_is_not_ended(agent: FakeAgent) -> None:
     assert agent.signals == [signal.SIGINT]
 
 
-def test_help_is_called_with_the_evidence(agent: FakeAgent) -> None:
+def test_the_escalation_agent_is_started_with_the_evidence(agent: FakeAgent) -> None:
     stopped = WORKS._replace(stop="what is known")
     _, helped, _ = visits(agent, Look(stopped, taken=StepTaken("escalate", ("nudge",))))
     assert helped == ["what is known"]
 
 
-def test_a_process_that_has_another_ones_number_is_another() -> None:
+def test_a_process_with_a_reused_id_is_another_process() -> None:
     me = WatchedProcess.of(os.getpid())
     assert me.lives
     assert not WatchedProcess(os.getpid(), "long ago").lives
@@ -133,7 +133,7 @@ def test_a_watcher_that_lives_is_enough() -> None:
     assert not session.needs_watcher(Notes(watcher=os.getpid(), host=here()), Moment.PROMPT)
 
 
-def test_a_session_that_goes_on_elsewhere_gets_a_watcher_there() -> None:
+def test_a_session_that_continues_elsewhere_gets_a_watcher_there() -> None:
     notes = Notes(watcher=os.getpid(), host="one")
     stays = session.attend(notes, Moment.AFTER_TOOL, 5.0, host="one")
     moves = session.attend(notes, Moment.AFTER_TOOL, 5.0, host="another")

@@ -82,7 +82,7 @@ def test_cutting_out_is_the_exact_inverse_of_inserting(
 
 
 @given(written())
-def test_without_a_memory_only_empty_things_are_lost(made: tuple[dict[str, Any], str]) -> None:
+def test_without_a_journal_only_empty_containers_are_lost(made: tuple[dict[str, Any], str]) -> None:
     document, text = made
     inserted, _ = edit.insert(text, GROUPS)
     left = parse(edit.cut(inserted, is_ours)).value
@@ -107,7 +107,7 @@ def test_inserting_adds_our_groups_behind_theirs_and_changes_nothing_else(
     assert list(after)[: len(document)] == list(document)
 
 
-def test_what_is_inserted_looks_as_its_owner_writes() -> None:
+def test_what_is_inserted_follows_the_style_of_the_file() -> None:
     text = '{\n\t"model": "opus", // the big one\n\t"hooks": {\n\t\t"Stop": []\n\t}\n}\n'
     only = {"Stop": {"hooks": [{"type": "command", "command": OURS}]}}
     inserted, _ = edit.insert(text, only)
@@ -118,7 +118,7 @@ def test_what_is_inserted_looks_as_its_owner_writes() -> None:
     )
 
 
-def test_what_is_inserted_stands_under_its_neighbours() -> None:
+def test_what_is_inserted_is_aligned_with_its_neighbours() -> None:
     text = '{\n  "hooks": {\n      "Stop": [\n     {"hooks": []}\n  ]\n  }\n}\n'
     inserted, _ = edit.insert(text, {"Stop": {"hooks": []}, "Other": {"hooks": []}})
     assert inserted == (
@@ -166,7 +166,7 @@ def test_a_hook_of_theirs_in_our_group_stays_in_it() -> None:
     assert left == {"hooks": {"Stop": [{"matcher": "*", "hooks": [theirs]}]}}
 
 
-def test_of_a_key_that_comes_twice_the_one_that_agents_see_is_used() -> None:
+def test_of_a_duplicate_key_the_one_that_agents_read_is_used() -> None:
     text = '{"hooks": {"Stop": []}, "hooks": {"Other": []}}'
     inserted, containers = edit.insert(text, GROUPS)
     assert inserted.startswith('{"hooks": {"Stop": []}, "hooks": {"Other": [], "PreToolUse": [')

@@ -53,7 +53,7 @@ def prepared(place_: HookFile, data: bytes) -> Path:
 @pytest.mark.parametrize(
     ("agent", "scope"), [(name, scope) for name in HOOKED for scope in HOOKED[name].scopes]
 )
-def test_in_and_out_again_leaves_nothing_behind(
+def test_install_and_uninstall_leave_nothing_behind(
     agent: str, scope: str, project: Path, home: Path
 ) -> None:
     there = place(agent, scope, str(project))
@@ -65,7 +65,7 @@ def test_in_and_out_again_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("agent", HOOKED)
-def test_twice_is_once_to_the_byte(agent: str, project: Path) -> None:
+def test_installing_twice_changes_nothing(agent: str, project: Path) -> None:
     there = place(agent, PROJECT, str(project))
     there.install()
     once = Path(there.path).read_bytes()
@@ -89,7 +89,7 @@ def test_twice_is_once_to_the_byte(agent: str, project: Path) -> None:
         '\ufeff{\n\t"größe": "ü"\n}'.encode(),
     ],
 )
-def test_the_bytes_of_before_come_back(data: bytes, project: Path) -> None:
+def test_uninstall_restores_the_original_bytes(data: bytes, project: Path) -> None:
     there = place("qwen", PROJECT, str(project))
     path = prepared(there, data)
     there.install()
@@ -129,7 +129,7 @@ def test_a_file_created_for_the_hooks_stays_if_another_program_uses_it(project: 
     assert json.loads(path.read_bytes()) == {"model": "opus"}
 
 
-def test_an_older_command_is_replaced_and_the_first_bytes_are_not_forgotten(project: Path) -> None:
+def test_an_older_command_is_replaced_and_the_original_bytes_are_kept(project: Path) -> None:
     there = place("codex", PROJECT, str(project))
     path = prepared(there, b'{"description": "mine"}\n')
     there.install()
@@ -331,7 +331,7 @@ def test_hooks_are_off_wherever_the_agent_reads_so(
     assert there.look().switched_off == ""
 
 
-def test_agents_are_found_where_their_variables_say(
+def test_agents_are_found_where_their_variables_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, agent in HOOKED.items():
@@ -352,12 +352,12 @@ def test_agents_are_found_where_their_variables_say(
         ("", False),
     ],
 )
-def test_our_command_is_known_wherever_it_is_installed(command: str, ours: bool) -> None:
+def test_our_command_is_recognised_wherever_it_is_installed(command: str, ours: bool) -> None:
     assert is_ours(command) is ours
 
 
 @pytest.mark.parametrize("agent", WITH_SETTINGS)
-def test_every_event_that_is_hooked_is_one_that_the_dialect_knows(agent: str) -> None:
+def test_every_event_that_is_hooked_is_one_of_the_dialect(agent: str) -> None:
     assert set(HOOKED[agent].events) <= set(dialect_of(agent).moments)
 
 

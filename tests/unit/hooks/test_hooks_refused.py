@@ -26,7 +26,7 @@ def test_an_agent_that_repeats_a_refused_operation_is_nudged_and_stopped(
     assert any("AGENT APPEARS STUCK" in ruling.text for ruling in rulings)
 
 
-def test_a_refusal_or_two_is_nothing_to_be_stopped_for(tmp_path: Path) -> None:
+def test_one_or_two_refusals_stop_no_session(tmp_path: Path) -> None:
     agent = opened(tmp_path)
     for number in range(10):
         assert agent.hear(before(args=GIT, call=f"r{number}")).action == "deny"

@@ -216,7 +216,7 @@ def test_a_client_without_a_token_receives_its_refusal_despite_a_long_body(
         b"POST /hooks/claude-code HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
     ],
 )
-def test_a_post_that_is_no_proper_request_is_refused_in_words_that_agents_obey(
+def test_a_post_that_is_no_proper_request_is_refused_in_a_form_that_agents_obey(
     server: HookServer, request_: bytes
 ) -> None:
     with connect(server) as line:
@@ -226,7 +226,7 @@ def test_a_post_that_is_no_proper_request_is_refused_in_words_that_agents_obey(
     assert json.loads(found.partition(b"\r\n\r\n")[2])["decision"] == "block"
 
 
-def test_a_refusal_that_cannot_be_counted_in_time_is_given_all_the_same(
+def test_a_refusal_that_cannot_be_counted_in_time_is_given_anyway(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undecided, "CIRCUITS_S", 0.2)

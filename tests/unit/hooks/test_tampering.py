@@ -155,7 +155,7 @@ CHANGES: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize(("agent", "scope"), SCOPES)
-def test_settings_that_lose_our_hooks_get_them_back(project: Path, agent: str, scope: str) -> None:
+def test_hooks_that_settings_have_lost_are_restored(project: Path, agent: str, scope: str) -> None:
     path = install(agent, scope, project)
     good = path.read_bytes()
     assert saved_copies.repair(str(project)) == saved_copies.Repaired()
@@ -437,7 +437,7 @@ def test_of_pyproject_only_our_table_is_reverted(project: Path) -> None:
     assert "attrs" in file.read_text(), "a dependency is no part of the guard"
 
 
-def test_a_forged_compiled_configuration_is_not_believed(project: Path) -> None:
+def test_a_forged_compiled_configuration_is_ignored(project: Path) -> None:
     force = before("Bash", {"command": "git push --force origin main"}, call="t9")
     hook(project, before())
     place = project / ".switchgear" / "hooks.json"

@@ -45,7 +45,7 @@ def test_a_line_with_keys_that_move_and_a_text_is_unread(keys: str) -> None:
     assert typed("ls\n", f"{keys}ls\n").unread == MOVING
 
 
-def test_a_line_that_is_not_ended_is_not_yet_unread_but_remembered() -> None:
+def test_an_unfinished_line_is_kept() -> None:
     half = typed("", "ab\x1b[D")
     assert half.unread == ""
     assert typed(half.text, "c\n").unread == MOVING

@@ -95,7 +95,7 @@ def test_what_cannot_be_forced_is_refused() -> None:
         force_state(CircuitBreaker("api", policy=policy), "half_open")
 
 
-def test_an_assertion_that_fails_reports_how_the_circuit_stands() -> None:
+def test_an_assertion_that_fails_reports_the_state_of_the_circuit() -> None:
     breaker = CircuitBreaker("api")
     with pytest.raises(AssertionError, match="circuit 'api' is closed, not open: 0 failures"):
         assert_tripped(breaker)

@@ -253,7 +253,7 @@ def test_a_repository_of_another_user_is_measured(
 
 
 @pytest.mark.parametrize("damage", ["index", "config", "HEAD", "no index", "locked"])
-def test_a_damaged_repository_is_measured_all_the_same(project: Path, damage: str) -> None:
+def test_a_damaged_repository_is_measured_anyway(project: Path, damage: str) -> None:
     (project / "b").write_text("b\n")
     if damage == "no index":
         (project / ".git" / "index").unlink()

@@ -114,7 +114,7 @@ def test_a_change_that_is_undone_is_no_change(project: Path) -> None:
     assert not tree.change(before, tree.mark())
 
 
-def test_our_own_folder_is_nobodys_progress(project: Path) -> None:
+def test_our_own_folder_is_no_progress(project: Path) -> None:
     tree = tree_of(project)
     before = tree.mark()
     (project / ".switchgear").mkdir(exist_ok=True)

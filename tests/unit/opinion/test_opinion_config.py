@@ -40,7 +40,7 @@ def test_what_makes_no_sense_is_reported(tmp_path: Path, text: str, why: str) ->
         loaded(tmp_path, f"second_opinion: {text}\n")
 
 
-def test_a_person_sees_command_address_and_key_before_trusting_a_file() -> None:
+def test_command_address_and_key_are_shown_before_a_file_is_trusted() -> None:
     command = show("switchgear.yaml", "second_opinion: {command: python3 judge.py}\n")
     assert command.commands == ("second_opinion.command: python3 judge.py",)
     model = show(

@@ -38,7 +38,7 @@ def test_a_hint_replaces_the_text_of_the_nudge(stage: Stage) -> None:
     assert "Try a different approach" not in stage.prompt(2)
 
 
-def test_a_delay_lets_the_agent_go_on_for_so_many_steps(stage: Stage) -> None:
+def test_a_delay_lets_the_agent_continue_for_so_many_steps(stage: Stage) -> None:
     with_judge(stage, """print('{"verdict": "delay", "reason": "nearly there", "steps": 50}')""")
     nearly = LOOPS.replace("range(30)", "range(25)").replace("time.sleep(60)", WORKS.strip())
     result = stage.run(nearly, stuck=True)

@@ -41,7 +41,7 @@ def retry_after_s(breaker: CircuitBreaker) -> float:
 @pytest.mark.parametrize(
     "policy", POLICIES, ids=lambda policy: "+".join(d.kind for d in policy.detectors)
 )
-def test_setting_the_wall_clock_neither_forgets_failures_nor_changes_the_wait(
+def test_setting_the_wall_clock_neither_drops_failures_nor_changes_the_wait(
     policy: Policy, by_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breaker = CircuitBreaker("api", policy=policy)
@@ -117,7 +117,7 @@ class Suspicious(FakeClock):
 
 @pytest.mark.parametrize("refresh_s", [None, 0.1])
 @pytest.mark.parametrize("policy", POLICIES[:3], ids=repr)
-def test_no_clock_is_asked_under_a_lock(policy: Policy, refresh_s: float | None) -> None:
+def test_no_clock_is_read_under_a_lock(policy: Policy, refresh_s: float | None) -> None:
     own, wall = Suspicious(1000.0), FakeClock(5000.0)
     store = FlakyStore(clock=wall, refresh_s=refresh_s)
     for breaker in (

@@ -120,7 +120,7 @@ def test_over_a_shared_store_it_is_the_same(strict: bool) -> None:
     assert breaker.state == "closed"
 
 
-def test_leave_of_a_panel_is_a_probe_to_be_inside_of() -> None:
+def test_a_permit_of_a_panel_is_a_probe_that_calls_can_be_inside_of() -> None:
     clock = FakeClock(1000.0)
     panel = Panel(MemoryStore(clock=clock), clock=clock)
     breaker = panel.breaker("api", Policy([detectors.ConsecutiveFailures(1)]))

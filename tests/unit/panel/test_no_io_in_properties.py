@@ -43,7 +43,7 @@ class Counting(MemoryStore):
 
 
 @pytest.mark.parametrize("kind", ["breaker", "loop"])
-def test_reading_a_property_asks_nothing_of_the_store(kind: str) -> None:
+def test_reading_a_property_sends_nothing_to_the_store(kind: str) -> None:
     store = Counting()
     with Panel(store) as panel:
         breaker: Any = getattr(panel, kind)("api", TWO)

@@ -81,7 +81,9 @@ def test_the_loop_of_a_name_is_one_object_and_its_limits_are_given_once(panel: P
         panel.loop("loop/2", QUICK, no_progress=8)
 
 
-def test_a_loop_is_judged_by_the_panel_else_as_it_was_else_as_a_loop(clock: FakeClock) -> None:
+def test_the_policy_of_a_loop_is_the_panels_else_the_stored_one_else_the_default(
+    clock: FakeClock,
+) -> None:
     panel = Panel("memory:", clock=clock, policies={"loop/quick": QUICK})
     assert panel.loop("loop/quick").policy == QUICK
     assert panel.loop("loop/1").policy == LoopBreaker("loop/1").policy
@@ -147,7 +149,7 @@ def test_circuits_are_found_by_glob_and_shown_as_they_stand_now(
     assert shown.circuit.phase is Phase.HALF_OPEN
 
 
-def test_looking_changes_nothing(panel: Panel, clock: FakeClock) -> None:
+def test_reading_changes_nothing(panel: Panel, clock: FakeClock) -> None:
     for _ in range(2):
         panel.breaker("api", QUICK).record(BAD)
     stored = panel.store.inner.get("api")
@@ -164,7 +166,7 @@ def test_a_circuit_that_nothing_happened_to_does_not_exist(panel: Panel) -> None
     assert panel.view("api") is None
 
 
-def test_one_event_stream_goes_on_behind_a_cursor(panel: Panel) -> None:
+def test_one_event_stream_continues_behind_a_cursor(panel: Panel) -> None:
     for name in ("a", "b"):
         for _ in range(2):
             panel.breaker(name, QUICK).record(BAD)
@@ -217,7 +219,7 @@ def test_when_one_refuses_the_others_get_their_permits_back(panel: Panel, clock:
     assert panel.breaker("quick").state == "closed"
 
 
-def test_leave_given_back_is_no_evidence(panel: Panel) -> None:
+def test_returned_permits_are_no_evidence(panel: Panel) -> None:
     panel.ask_all(["a", "b"]).give_back()
     assert panel.breaker("a").totals.ignored == panel.breaker("b").totals.ignored == 1
 
@@ -255,7 +257,7 @@ def test_without_the_token_everything_else_works(clock: FakeClock) -> None:
     assert panel.send("api", Acquire()).admitted
 
 
-def test_a_vacuum_that_keeps_less_than_the_defaults_is_an_order(clock: FakeClock) -> None:
+def test_a_vacuum_that_keeps_less_than_the_defaults_needs_the_token(clock: FakeClock) -> None:
     digest = hashlib.sha256(b"secret").hexdigest()
     store = Panel("memory:", clock=clock).store.inner
     store.set_operator_digest(digest, instead_of=None)
@@ -270,7 +272,7 @@ def test_a_vacuum_that_keeps_less_than_the_defaults_is_an_order(clock: FakeClock
 # Retention, pickling, closing
 
 
-def test_vacuum_forgets_abandoned_circuits_and_old_events_but_no_decision(
+def test_vacuum_removes_abandoned_circuits_and_old_events_but_no_decision(
     clock: FakeClock,
 ) -> None:
     panel = Panel("memory:", clock=clock, keep_events=2, idle_s=100.0)
@@ -349,7 +351,7 @@ def test_a_circuit_that_was_removed_under_a_live_breaker_trips_again(
         breaker.call(len, "abc")
 
 
-def test_a_circuit_that_was_removed_and_put_back_is_believed(
+def test_a_circuit_that_was_removed_and_put_back_is_accepted(
     panel: Panel, clock: FakeClock
 ) -> None:
     breaker = panel.breaker("api", QUICK)

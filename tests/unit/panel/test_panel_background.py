@@ -166,7 +166,7 @@ def test_one_with_options_of_its_own_is_kept() -> None:
         assert panel.breaker("a").call(lambda: "answer") == "instead"
 
 
-def test_events_go_on_without_gaps_after_a_release() -> None:
+def test_events_continue_without_gaps_after_a_release() -> None:
     with Panel("memory:", keep=1, policies={"*": ONE}) as panel:
         for _ in range(3):
             panel.breaker("a").record(Signal(ok=False))
@@ -209,7 +209,7 @@ def test_folders_outside_any_project_do_not_share_a_file(
     assert default_file(str(outside / "one" / "sub")) == f"{outside}/one/.switchgear/state.db"
 
 
-def test_two_programs_in_two_folders_do_not_meet(
+def test_two_programs_in_two_folders_share_no_store(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, expected in (("one", "closed"), ("two", "closed"), ("one", "open")):

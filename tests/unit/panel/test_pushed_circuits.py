@@ -68,7 +68,7 @@ def test_deferred_results_are_recorded_before_a_failure() -> None:
     assert (breaker.totals.succeeded, breaker.totals.failed) == (SUCCESSES, 4)
 
 
-def test_what_was_put_off_when_the_circuit_moves_is_late_and_not_lost() -> None:
+def test_a_deferred_result_is_stale_after_a_transition_and_not_lost() -> None:
     store, breaker = made(None)
     for _ in range(SUCCESSES):
         breaker.call(len, "abc")
@@ -127,7 +127,7 @@ def test_a_timed_function_takes_its_fast_path_until_its_run_is_due(
     assert breaker.totals.succeeded == 12
 
 
-def test_a_timed_function_sees_what_others_did_as_soon_as_its_run_is_due() -> None:
+def test_a_timed_function_uses_what_others_did_as_soon_as_its_run_is_due() -> None:
     clock = FakeClock(1000.0)
     store = CountingStore(clock=clock, refresh_s=0.1)
     breaker = Panel(store, clock=clock).breaker("api", TIMED)

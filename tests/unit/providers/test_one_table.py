@@ -49,7 +49,7 @@ def test_an_exception_a_response_and_a_message_agree(status: int, text: str) -> 
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_message_of_an_agent_counts_against_the_provider_exactly_where_the_table_says(
+def test_a_message_of_an_agent_counts_against_the_provider_exactly_as_in_the_table(
     status: int,
 ) -> None:
     error = complaint(f"unexpected status {status}: no")

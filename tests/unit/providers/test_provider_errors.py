@@ -250,7 +250,7 @@ ALL = [
 
 
 @pytest.mark.parametrize(("ask", "answer", "kind", "retry_after_s"), ALL)
-def test_what_the_real_sdks_raise_is_understood(
+def test_exceptions_of_the_real_sdks_are_classified(
     provider: Provider,
     ask: Callable[[str], None],
     answer: Answer,
@@ -274,7 +274,7 @@ def test_what_the_real_sdks_raise_is_understood(
 
 
 @pytest.mark.parametrize(("ask", "answer", "kind", "retry_after_s"), ALL)
-def test_the_bare_responses_are_understood_alike(
+def test_bare_responses_are_classified_in_the_same_way(
     ask: Callable[[str], None], answer: Answer, kind: ProviderErrorKind, retry_after_s: float | None
 ) -> None:
     status, headers, body = answer
@@ -314,7 +314,7 @@ def test_a_request_that_takes_too_long_is_a_timeout(ask: Callable[..., None]) ->
         (503, ProviderErrorKind.OVERLOAD, None),
     ],
 )
-def test_what_urllib_raises_is_understood_by_its_status(
+def test_exceptions_of_urllib_are_classified_by_their_status(
     provider: Provider, status: int, kind: ProviderErrorKind, retry_after_s: float | None
 ) -> None:
     provider.answer = (status, {"retry-after": "7"} if status == 429 else {}, "no")
@@ -351,13 +351,15 @@ def test_only_an_error_with_such_a_status_means_that_no_work_was_done() -> None:
     assert not was_not_started(ValueError("429"))
 
 
-def test_a_timeout_of_ones_own_is_one_too() -> None:
+def test_a_timeout_of_the_caller_is_one_too() -> None:
     found = classify(TimeoutError())
     assert found is not None
     assert found.kind is ProviderErrorKind.TIMEOUT
 
 
-def test_a_stream_that_breaks_has_status_200_and_is_judged_by_its_body(provider: Provider) -> None:
+def test_a_stream_that_breaks_has_status_200_and_is_evaluated_by_its_body(
+    provider: Provider,
+) -> None:
     body = f"event: error\ndata: {json.dumps(claude('overloaded_error'))}\n\n"
     provider.answer = (200, {"content-type": "text/event-stream"}, body)
     found = classify(raised(ask_anthropic, provider.url, stream=True))
@@ -375,7 +377,7 @@ def test_a_retry_after_may_be_a_date() -> None:
     assert 80 < found.retry_after_s <= 91
 
 
-def test_what_wraps_an_error_of_a_provider_is_judged_by_its_cause(provider: Provider) -> None:
+def test_what_wraps_an_error_of_a_provider_is_evaluated_by_its_cause(provider: Provider) -> None:
     provider.answer = (429, {"retry-after": "3"}, gpt("rate_limit_exceeded", "tokens"))
     wrapper = RuntimeError("the model failed")
     wrapper.__cause__ = raised(ask_openai, provider.url)
@@ -387,12 +389,12 @@ def test_what_wraps_an_error_of_a_provider_is_judged_by_its_cause(provider: Prov
 @pytest.mark.parametrize(
     "error", [ValueError("429 rate limit"), KeyError("x"), KeyboardInterrupt(), GeneratorExit()]
 )
-def test_other_exceptions_are_none_of_a_provider(error: BaseException) -> None:
+def test_other_exceptions_are_no_provider_errors(error: BaseException) -> None:
     assert classify(error) is None
     assert provider_signal(error) == Signal()
 
 
-def test_an_agents_own_exception_speaks_against_the_agent_alone() -> None:
+def test_an_agents_own_exception_counts_against_the_agent_alone() -> None:
     assert agent_signal(ValueError("no")).ok is False
     assert agent_signal(KeyboardInterrupt()).ok is None
 
@@ -423,7 +425,7 @@ def test_hostile_exceptions_and_bodies_are_handled() -> None:
     assert pickle.loads(pickle.dumps(shown)) == shown
 
 
-def test_a_rate_limit_opens_the_dependency_for_as_long_as_was_asked_and_a_bad_key_does_not(
+def test_a_rate_limit_opens_the_dependency_for_the_requested_time_and_a_bad_key_does_not(
     provider: Provider,
 ) -> None:
     import anthropic  # noqa: PLC0415  takes a second, and one worker needs it

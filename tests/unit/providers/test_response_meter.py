@@ -234,7 +234,7 @@ def test_a_huge_json_body_is_read_at_its_ends() -> None:
     assert not metered(ModelProtocol.OPENAI_RESPONSES, body[:-3], JSON).complete
 
 
-def test_a_bomb_is_not_inflated_into_memory() -> None:
+def test_a_decompression_bomb_is_not_inflated_into_memory() -> None:
     bomb = gzip.compress(b"x" * (200 * LONGEST_KEPT))
     tracemalloc.start()
     found = metered(ModelProtocol.OPENAI_CHAT, bomb, JSON, "gzip")

@@ -75,11 +75,11 @@ NOW_S = 1_800_000_000.0
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "5 parsecs"}, None),
     ],
 )
-def test_a_429_asks_for_its_wait(headers: dict[str, str], seconds: float | None) -> None:
+def test_a_429_has_its_requested_wait(headers: dict[str, str], seconds: float | None) -> None:
     assert wait_s(429, headers, NOW_S) == seconds
 
 
-def test_limits_that_are_used_up_ask_a_successful_caller_for_nothing() -> None:
+def test_exhausted_limits_require_no_wait_after_a_success() -> None:
     headers = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}
     assert wait_s(200, headers, NOW_S) is None
     assert wait_s(400, headers, NOW_S) is None

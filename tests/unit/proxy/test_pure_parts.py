@@ -52,7 +52,7 @@ ANTHROPIC, GEMINI = ModelProtocol.ANTHROPIC_MESSAGES, ModelProtocol.GEMINI_STREA
         (b"/openai", [], ("openai", "/", "")),
     ],
 )
-def test_a_request_goes_where_its_path_and_headers_say(
+def test_a_request_is_routed_by_its_path_and_headers(
     target: bytes, headers: list[tuple[bytes, bytes]], expected: tuple[str, str, str]
 ) -> None:
     found = route(target, headers, NAMES)
@@ -375,7 +375,7 @@ STOP = ProxyRefusal(Reaction.STOP, "Switchgear: stop", "loop")
 
 
 @pytest.mark.parametrize("protocol", list(ModelProtocol))
-def test_waits_have_a_status_and_a_time_that_clients_know(protocol: ModelProtocol) -> None:
+def test_waits_have_a_status_and_a_time_that_clients_use(protocol: ModelProtocol) -> None:
     made = answer(WAIT, protocol, "")
     headers = dict(made.headers)
     assert made.status == (529 if protocol.family == "anthropic" else 429)

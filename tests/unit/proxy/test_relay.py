@@ -409,13 +409,13 @@ def test_the_same_history_again_adds_no_evidence() -> None:
     assert len(heats) == 1
 
 
-def test_a_history_that_arrives_at_once_is_judged_as_if_it_had_come_step_by_step() -> None:
+def test_a_history_that_arrives_at_once_is_evaluated_as_if_it_had_come_step_by_step() -> None:
     with behind_proxy(answers(reply(message()))) as (_, stage):
         got = stage.post(ask(messages=loop_history(30)), "/s/a/v1/messages")
     assert got.headers["x-switchgear-refused"] == "loop"
 
 
-def test_a_loop_is_forgiven_when_the_user_has_written_since() -> None:
+def test_a_loop_is_reset_when_the_user_has_written_since() -> None:
     with behind_proxy(answers(reply(message()))) as (_, stage):
         history = [
             *loop_history(30),

@@ -168,7 +168,7 @@ def test_endless_trailers_and_extensions_of_chunks_are_rejected(path: bytes, end
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/files", "/s//v1/messages"])
-def test_a_client_that_sends_too_much_reads_why_and_no_reset(path: str) -> None:
+def test_a_client_that_sends_too_much_receives_the_reason_and_no_reset(path: str) -> None:
     up = FakeUpstream(answers(reply(message())))
     with proxying(up, body_bytes=10_000, limits=Limits(body_bytes=10_000)) as stage:
         got = stage.post(b"x" * 20_000_000, path)
@@ -419,7 +419,7 @@ def test_a_body_of_many_values_blocks_no_other_request(is_packed: bool) -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/messages/", "/v1/messages;a=b", "/v1/%6dessages", "/v1//messages"]
 )
-def test_other_spellings_of_a_path_are_guarded_all_the_same(path: str) -> None:
+def test_other_spellings_of_a_path_are_guarded_anyway(path: str) -> None:
     with proxying(FakeUpstream(answers(reply(message())))) as stage:
         assert "x-switchgear-circuit" in stage.post(ask(), path).headers
 

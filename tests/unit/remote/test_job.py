@@ -63,7 +63,9 @@ def test_a_lost_worker_is_replaced_when_its_lease_is_over(jobs: Jobs, clock: Fak
     assert (second.claim, second.holder) == (2, "two")
 
 
-def test_a_worker_that_comes_back_late_can_change_nothing(jobs: Jobs, clock: FakeClock) -> None:
+def test_a_worker_that_returns_after_its_lease_can_change_nothing(
+    jobs: Jobs, clock: FakeClock
+) -> None:
     jobs.claim("r1", "one", LEASE_S)
     clock.advance(LEASE_S)
     jobs.claim("r1", "two", LEASE_S)
@@ -142,7 +144,7 @@ def test_an_older_worker_skips_a_job_of_newer_code_with_a_note() -> None:
     assert stored["notes"] == ["old-host has an older version of Switchgear"]
 
 
-def test_a_finished_run_that_is_ordered_again_keeps_its_start_and_its_record(jobs: Jobs) -> None:
+def test_a_finished_run_that_is_submitted_again_keeps_its_start_and_its_record(jobs: Jobs) -> None:
     jobs.claim("r1", "one", LEASE_S)
     jobs.save("r1", 1, record={"state": {}}, iterations=[{"number": 1}], outcome=outcome("timeout"))
     again = jobs.order(SPEC._replace(start=Parcel("other:1"), timeout_s=60.0), work=Parcel("w:2"))
@@ -155,7 +157,7 @@ def test_a_finished_run_that_is_ordered_again_keeps_its_start_and_its_record(job
     assert (again.run, again.written) == ({"state": {}}, 1)
 
 
-def test_an_outcome_is_adopted_only_by_a_batch_that_did_not_see_it() -> None:
+def test_an_outcome_is_adopted_only_by_a_batch_that_has_not_received_it() -> None:
     done = RemoteJob(SPEC, state=JobState.DONE, outcome={})
     assert is_open(done, adopt=True)
     assert not is_open(done, adopt=False)

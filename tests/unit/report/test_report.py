@@ -102,7 +102,7 @@ def test_it_shows_the_end_the_reason_what_was_kept_and_how_to_continue() -> None
         assert said in read.text, said
 
 
-def test_a_completed_run_has_no_partial_work_and_nothing_to_go_on_with() -> None:
+def test_a_completed_run_has_no_partial_work_and_nothing_to_continue_with() -> None:
     ended = end(success=True, exit_reason="completed", resume=None)
     read = Reader(page(run(end=ended), [facts()]))
     assert "What was done" in read.text
@@ -165,7 +165,7 @@ def test_each_outcome_and_phase_has_its_own_look() -> None:
     assert len(lamps) == 3
 
 
-def test_a_run_without_an_iteration_and_one_that_goes_on_can_be_reported() -> None:
+def test_a_run_without_an_iteration_and_one_that_continues_can_be_reported() -> None:
     read = check_harmless(page(run(), []))
     assert "No iteration was finished." in read.text
     assert "This run has not ended, or was broken off." in read.text
@@ -296,7 +296,7 @@ def test_what_cannot_be_read_leaves_the_old_report_in_place(tmp_path: Path) -> N
     assert (made.path / "report.html").read_text(encoding="utf-8") == before
 
 
-def test_texts_that_no_encoding_has_are_written_all_the_same(tmp_path: Path) -> None:
+def test_texts_that_no_encoding_has_are_written_anyway(tmp_path: Path) -> None:
     made = record(tmp_path, task="lost \ud800 half")
     assert "lost \\ud800 half" in write_report(made).read_text(encoding="utf-8")
 
@@ -322,7 +322,7 @@ def test_the_verb_writes_it_again_and_prints_its_path(
     assert Path(done.output.strip()).samefile(made.path / "report.html")
 
 
-def test_a_real_run_has_a_report_that_knows_its_end(tmp_path: Path) -> None:
+def test_the_report_of_a_real_run_contains_its_end(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.dependencies = stage.dependencies._replace(report=write_report)
     result = stage.run("fail('Error: it is <b>broken</b>')", consecutive_failures=3)

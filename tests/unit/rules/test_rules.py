@@ -79,7 +79,7 @@ def bash(command: str) -> Broken | None:
         "cat <<'EOF' > notes.md\nrm -rf / and git push -f\nEOF",
     ],
 )
-def test_honest_work_meets_no_built_in_rule(command: str) -> None:
+def test_ordinary_work_breaks_no_built_in_rule(command: str) -> None:
     assert bash(command) is None
 
 
@@ -300,7 +300,7 @@ def test_the_inputs_of_tools_show_what_they_do(tool: str, inputs: object, rule: 
         "git add -f .env",
     ],
 )
-def test_secrets_do_not_leave(command: str) -> None:
+def test_sending_secrets_is_found(command: str) -> None:
     broken = bash(command)
     assert broken is not None
     assert broken.rule.startswith("secrets/")
@@ -358,7 +358,7 @@ def test_an_allow_list_excuses_only_what_it_names() -> None:
     assert judge([rule], "Bash", both, PLACE) == Broken("hosts", "evil.test", "")
 
 
-def test_an_allowed_tool_is_not_judged_and_an_allowed_command_is_not_found() -> None:
+def test_an_allowed_tool_is_not_checked_and_an_allowed_command_is_not_found() -> None:
     rule = Rule("rm", commands=("rm",), allow_commands=("rm -i",), allow_tools=("Trusted",))
     assert judge([rule], "Bash", {"command": "rm x"}, PLACE) is not None
     assert judge([rule], "Bash", {"command": "rm -vi x"}, PLACE) is None
@@ -438,7 +438,7 @@ def test_every_built_in_rule_has_a_name() -> None:
     assert set(BUILTIN) == {"secrets", "deletes", "force-push", "guard"}
 
 
-def test_an_act_is_judged_from_its_text() -> None:
+def test_a_call_is_evaluated_from_its_text() -> None:
     place = place_at(".")
     act = AgentStep("Bash", '{"command": "git push -f"}')
     line = "rule force-push: git push -f (it rewrites history that others use; --force-with-lease is allowed)"
@@ -479,7 +479,7 @@ def test_a_guard_in_shadow_mode_reports_what_it_would_refuse() -> None:
     assert breaker.totals.overruled == 1
 
 
-def test_an_honest_probe_of_the_rules_closes_them_and_another_does_not() -> None:
+def test_a_harmless_probe_of_the_rules_closes_them_and_another_does_not() -> None:
     clock = FakeClock(0.0)
     policy = Policy([detectors.Violation()], Cooldown(10.0, 40.0))
     breaker = CircuitBreaker("rules/coder", policy=policy, clock=clock)

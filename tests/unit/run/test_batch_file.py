@@ -77,7 +77,9 @@ def test_toml_is_read_as_well(tmp_path: Path) -> None:
     assert [task.name for task in read(tmp_path, text, "tasks.toml")] == ["a"]
 
 
-def test_a_change_of_a_task_is_seen_and_the_order_of_its_keys_is_none(tmp_path: Path) -> None:
+def test_a_changed_task_is_detected_and_another_order_of_its_keys_is_no_change(
+    tmp_path: Path,
+) -> None:
     one = read(tmp_path, f"{TASK}, validate: true, stuck: true}}")[0]
     other = read(tmp_path, f"{TASK}, stuck: true, validate: true}}")[0]
     changed = read(tmp_path, f"{TASK}, stuck: true, validate: false}}")[0]
@@ -96,7 +98,7 @@ PROBLEMS = [
     (f"{TASK}x}}", "tasks[0].agent: there is no agent 'codexx'; did you mean 'codex'?"),
     (f"{TASK}, neds: [b]}}", "tasks[0].neds: unknown key; did you mean 'needs'?"),
     (f"{TASK}, needs: [b]}}", "tasks[0].needs: is 'b': there is no task of that name"),
-    (f"{TASK}, needs: [a]}}", "tasks[0].needs: the tasks need each other: a needs a"),
+    (f"{TASK}, needs: [a]}}", "tasks[0].needs: the tasks need each other in a cycle: a needs a"),
     (f"{TASK}, needs: 7}}", "tasks[0].needs: is 7: it must be a list of names"),
     (f"{TASK}, agent_cmd: x}}", "tasks[0].agent_cmd: cannot be combined with 'agent'"),
     (f"{TASK}, files: -1}}", "tasks[0].files: is -1"),

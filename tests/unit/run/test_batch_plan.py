@@ -101,7 +101,7 @@ def test_those_that_wait_for_each_other_or_have_trees_of_their_own_do_not_clash(
     assert clash(DIAMOND, {"a": "/project", "b": "/project", "d": "/project"}) is None
 
 
-def test_without_a_limit_a_task_gets_what_it_wants() -> None:
+def test_without_a_limit_a_task_gets_what_it_requests() -> None:
     assert SharedBudget().grant(None, 2) is None
     assert SharedBudget().grant(7, 2) == 7
 

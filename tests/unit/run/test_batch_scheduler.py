@@ -202,7 +202,7 @@ def test_a_demo_project_that_a_killed_process_left_half_made_is_rebuilt(tmp_path
     assert (half / ".git").is_dir()
 
 
-def test_a_failure_blocks_its_dependents_and_the_others_go_on(stage: Stage) -> None:
+def test_a_failure_blocks_its_dependents_and_the_others_continue(stage: Stage) -> None:
     ends = {"a": "max_iterations", "d": "completed"}
     end = stage.run(tasks(a="", b="a", c="b", d=""), lambda at: outcome(ends[at.task.name]))
     assert (end.name, end.code) == ("incomplete", 21)
@@ -257,7 +257,7 @@ def late(*ends: str) -> Perform:
     return lambda _: outcome(left.pop(0))
 
 
-def test_resume_goes_on_with_the_same_run_and_more_time(stage: Stage) -> None:
+def test_resume_continues_with_the_same_run_and_more_time(stage: Stage) -> None:
     runs: list[tuple[str | None, float | None]] = []
 
     def act(attempt: Attempt) -> AttemptOutcome:
@@ -283,7 +283,7 @@ def test_where_no_file_differs_there_is_nothing_to_look_at(stage: Stage) -> None
     assert stage.progress["a"].checkpoint is None
 
 
-def test_retry_begins_a_new_run_and_remembers_what_the_old_one_cost(stage: Stage) -> None:
+def test_retry_begins_a_new_run_and_includes_the_cost_of_the_old_one(stage: Stage) -> None:
     runs: list[str | None] = []
 
     def act(attempt: Attempt) -> AttemptOutcome:
@@ -361,7 +361,7 @@ def test_wait_counts_down_tests_and_resumes_normal_operations(stage: Stage) -> N
     ("on_open", "end", "b"),
     [("skip", "incomplete", "skipped"), ("abort", "aborted", "waiting"), ("force", "incomplete", "done")],
 )  # fmt: skip
-def test_each_policy_of_an_open_circuit_does_what_it_says(
+def test_each_policy_of_an_open_circuit_works_as_documented(
     stage: Stage, on_open: str, end: str, b: str
 ) -> None:
     stage.policy = TRIPS_AT_ONCE
@@ -575,7 +575,7 @@ def test_a_batch_json_that_cannot_be_written_ends_the_batch_and_nothing_begins_a
     assert any("the disk is full" in text for text in stage.view.texts)
 
 
-def test_a_task_whose_run_filled_the_disk_is_gone_on_with_later(tmp_path: Path) -> None:
+def test_a_task_whose_run_filled_the_disk_is_continued_later(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     batch = Batch((Task("a", "x", timeout=60.0), Task("b", "x", timeout=60.0)))
     end = stage.run(batch, lambda _: outcome("disk_full"))

@@ -95,7 +95,7 @@ def test_zero_failures_is_never_also_where_no_file_changes(stage: Stage) -> None
     assert (iterations, reason) == (9, "9 iterations and the task is not done")
 
 
-def test_without_limits_of_ones_own_the_defaults_hold(stage: Stage) -> None:
+def test_without_configured_limits_the_defaults_apply(stage: Stage) -> None:
     assert run(stage, DISTINCT)[0] == 3
     stage.record = None
     assert run(stage, SILENT, plan="b")[0] == 4

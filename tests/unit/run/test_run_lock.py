@@ -87,7 +87,7 @@ def test_a_lock_file_that_was_replaced_is_not_the_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x", "what": 3}', "null", "9" * 9999])
-def test_what_stands_in_a_lock_file_cannot_hurt(tmp_path: Path, text: str) -> None:
+def test_any_content_of_a_lock_file_is_harmless(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lock"
     with RunLock(path, "the task"):
         path.write_text(text)

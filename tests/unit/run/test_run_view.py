@@ -114,7 +114,7 @@ def test_a_missing_budget_or_price_is_reported() -> None:
     assert "(cost of 2 iterations unknown), no budget" in stand.text()
 
 
-def test_time_goes_on_while_the_agent_is_silent() -> None:
+def test_time_continues_while_the_agent_is_silent() -> None:
     stand = Stand(time_left_s=600.0, state=run()["state"] | {"seconds": 60.0})
     stand.notebook.event(ToolStarted("bash", "make test", "k"))
     assert "1:00, 10:00 left" in stand.text()
@@ -135,7 +135,7 @@ def test_waiting_counts_down_by_itself_and_ends_with_the_next_thing(stand: Stand
     assert "waiting" not in stand.text()
 
 
-def test_steps_words_complaints_and_notes_scroll_by(stand: Stand) -> None:
+def test_steps_texts_complaints_and_notes_scroll_by(stand: Stand) -> None:
     stand.notebook.event(ToolStep("bash", "make", ok=False, error="Error: no rule to make target"))
     stand.notebook.event(TextOutput("thinking\nabout it"))
     stand.notebook.noted("no test command was found")
@@ -184,7 +184,7 @@ def test_only_the_names_of_the_lines_are_dim(stand: Stand) -> None:
 
 def test_a_request_to_stop_is_seen_at_once(stand: Stand) -> None:
     stand.asked = 1
-    assert "stopping: the agent ends" in stand.text()
+    assert "stopping: waiting for the agent to end" in stand.text()
     stand.asked = 2
     assert "stopping at once" in stand.text()
 

@@ -33,7 +33,7 @@ def test_an_empty_iteration_whose_last_step_failed_is_a_failure_with_that_error(
     assert stage.iterations()[0]["error"] == "cat: x: No such file"
 
 
-def test_a_failed_step_that_a_later_one_got_over_is_no_failure(stage: Stage) -> None:
+def test_a_failed_step_that_a_later_one_made_good_is_no_failure(stage: Stage) -> None:
     body = "tell(type='tool', name='sh', arguments={}, ok=False, error='x')\n"
     body += "tell(type='tool', name='sh', arguments={}, ok=True)"
     stage.run(body, max_iterations=1)
@@ -69,7 +69,7 @@ def test_with_a_promise_only_the_promise_is_a_claim(stage: Stage) -> None:
     body = "write('n', str(n)); print('I am done' if n < 3 else 'so: ALL DONE')"
     result = stage.run(body, completion_promise="ALL DONE")
     assert (result.exit_reason, result.state.iterations) == ("completed", 3)
-    assert "say exactly this:\nALL DONE" in stage.prompt(1)
+    assert "print exactly this:\nALL DONE" in stage.prompt(1)
 
 
 def test_a_promise_kept_without_any_change_is_a_failure(stage: Stage) -> None:
@@ -79,7 +79,7 @@ def test_a_promise_kept_without_any_change_is_a_failure(stage: Stage) -> None:
     assert "3 consecutive failures" in result.reason
 
 
-def test_a_promise_with_a_failing_validation_is_not_believed(stage: Stage) -> None:
+def test_a_promise_with_a_failing_validation_is_no_completion(stage: Stage) -> None:
     check = checker(stage, "sys.exit(1)")
     result = stage.run(
         "write('n', str(n)); print('ALL DONE')", completion_promise="ALL DONE", validate=check
@@ -102,7 +102,7 @@ def test_a_plan_is_done_when_every_box_is_ticked(stage: Stage) -> None:
     assert "The next one: test it" in stage.prompt(2)
 
 
-def test_a_plan_that_is_not_there_is_asked_for(stage: Stage) -> None:
+def test_a_missing_plan_is_requested_in_the_prompt(stage: Stage) -> None:
     stage.run("write('a', str(n))", plan="PLAN.md", max_iterations=1)
     assert "write it as a checklist first" in stage.prompt(1)
 

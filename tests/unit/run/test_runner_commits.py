@@ -38,7 +38,7 @@ def test_without_the_flag_nothing_is_committed(stage: Stage) -> None:
     assert log(stage) == ["start"]
 
 
-def test_what_fails_the_validation_is_committed_with_what_mends_it(stage: Stage) -> None:
+def test_what_fails_the_validation_is_committed_with_its_fix(stage: Stage) -> None:
     check = checker(stage, "sys.exit(0 if os.path.exists('two') else 1)")
     body = "write('one' if n == 1 else 'two', str(n))"
     stage.run(body, commit=True, validate=check)
@@ -46,7 +46,7 @@ def test_what_fails_the_validation_is_committed_with_what_mends_it(stage: Stage)
     assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["one", "two"]
 
 
-def test_what_the_user_left_there_is_not_swept_in(stage: Stage) -> None:
+def test_other_changes_of_the_user_are_not_committed(stage: Stage) -> None:
     (stage.folder / "README").write_text("half an idea\n")
     (stage.folder / "staged").write_text("x")
     (stage.folder / "draft").write_text("x")

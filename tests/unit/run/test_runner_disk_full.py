@@ -154,7 +154,7 @@ def test_a_run_on_a_full_disk_costs_nothing(stage: Stage, monkeypatch: pytest.Mo
     assert not (stage.folder / "n1").exists()
 
 
-def test_a_disk_that_is_full_before_the_first_word_ends_the_run_too(
+def test_a_disk_that_is_full_before_the_first_write_ends_the_run_too(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = stage.runner("write('n1', 'x')")
@@ -164,7 +164,9 @@ def test_a_disk_that_is_full_before_the_first_word_ends_the_run_too(
     assert not (stage.folder / "n1").exists()
 
 
-def test_a_run_goes_on_after_space_was_freed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_continues_after_space_was_freed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         fails_from(patch, stage, RunFolder, "add")
         first = stage.run(WORKS)
@@ -180,7 +182,7 @@ def test_the_reserved_disk_space_is_released(stage: Stage) -> None:
     assert not (stage.record.notes / "reserve").exists()
 
 
-def test_half_a_line_is_taken_back(tmp_path: Path) -> None:
+def test_a_partial_line_is_removed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "runs" / "1")
     folder.make()
     folder.add({"number": 1})

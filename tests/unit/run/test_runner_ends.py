@@ -26,7 +26,7 @@ def test_files_changed_and_exit_0_is_completed(stage: Stage) -> None:
     assert result.resume is None
 
 
-def test_the_loop_goes_on_until_the_validation_passes(stage: Stage) -> None:
+def test_the_loop_continues_until_the_validation_passes(stage: Stage) -> None:
     check = checker(stage, "sys.exit(0 if pathlib.Path('n').read_text() == '3' else 1)")
     result = stage.run("write('n', str(n))", validate=check)
     assert result.exit_reason == "completed"
@@ -273,7 +273,7 @@ def test_a_provider_that_limits_for_ever_is_given_up(stage: Stage) -> None:
     assert result.state.iterations == 4
 
 
-def test_a_provider_error_that_the_agent_got_over_is_none(stage: Stage) -> None:
+def test_a_provider_error_that_the_agent_recovered_from_is_none(stage: Stage) -> None:
     body = """
 tell(type='error', message='529 overloaded', final=False)
 tell(type='tool', name='edit', arguments={'path': 'a'}, ok=True)

@@ -52,13 +52,13 @@ def test_every_preset_stops_a_failing_loop_at_its_own_threshold(name: str, tmp_p
     assert tripped == [False] * (needed - 1) + [True]
 
 
-def test_flags_beat_the_preset() -> None:
+def test_flags_take_precedence_over_the_preset() -> None:
     options = of(preset="migration-safety", consecutive_failures=3, max_iterations=7, commit=False)
     assert (options.consecutive_failures, options.max_iterations, options.commit) == (3, 7, False)
     assert options.same_error == LOOP_PRESETS["migration-safety"].same_error
 
 
-def test_the_preset_beats_the_configuration_and_that_beats_the_defaults() -> None:
+def test_the_preset_takes_precedence_over_the_configuration_and_that_over_the_defaults() -> None:
     told = {"max_iterations": 99, "rate_limit": 5, "agent": "claude"}
     options = run_options("t", {"preset": "review"}, defaults=told)
     assert (options.max_iterations, options.rate_limit, options.agent) == (10, 5, "claude")
@@ -228,7 +228,7 @@ def test_the_circuit_is_named_by_folder_and_task(tmp_path: Path) -> None:
     assert loop_name(tmp_path, one) != loop_name(tmp_path / "x", one)
 
 
-def test_the_policy_has_what_the_options_say() -> None:
+def test_the_policy_matches_the_options() -> None:
     kinds = [detector.kind for detector in policy_of(of(no_progress=0)).detectors]
     assert kinds == ["consecutive_failures", "same_error", "output_decline"]
 

@@ -118,7 +118,7 @@ def silent(call: str) -> ToolStep:
     return ToolStep("bash", call, False, error, call_key=call, silent=True)
 
 
-def test_failures_without_a_word_are_equal_only_for_the_same_call() -> None:
+def test_failures_without_output_are_equal_only_for_the_same_call() -> None:
     watch = StreamObserver(same_error=3)
     for number in range(20):  # looking for something that is nowhere
         assert watch.see(silent(f"grep -q it {number}.py")) is None
@@ -126,7 +126,7 @@ def test_failures_without_a_word_are_equal_only_for_the_same_call() -> None:
     assert watch.see(silent("grep -q it 19.py")) == "stuck"
 
 
-def test_a_call_whose_words_were_lost_fails_as_it_did_before() -> None:
+def test_a_call_whose_output_was_lost_fails_as_it_did_before() -> None:
     said = failing("cat: a.toml: No such file or directory")._replace(call_key="cat a.toml")
     watch = StreamObserver(same_error=4)
     steps = (said, silent("cat a.toml"), silent("cat a.toml"), said)
@@ -227,7 +227,7 @@ def test_tokens_without_a_cost_are_held_against_it_by_the_price_list() -> None:
 
 
 @pytest.mark.parametrize(("final", "stays"), [(False, False), (True, True)])
-def test_a_complaint_that_was_got_over_is_none(final: bool, stays: bool) -> None:
+def test_a_complaint_that_the_agent_recovered_from_is_none(final: bool, stays: bool) -> None:
     watch = StreamObserver()
     watch.see(AgentError("overloaded", "529", final=final))
     watch.see(GOOD)
@@ -244,7 +244,7 @@ def test_errors_are_counted_and_bounded() -> None:
     assert next(iter(watch.errors.values())).times == 3
 
 
-def test_words_are_bounded_and_a_promise_is_found_across_pieces() -> None:
+def test_output_is_bounded_and_a_promise_is_found_across_pieces() -> None:
     watch = StreamObserver(promise="ALL\nDONE")
     promised = []
     for text in ("x" * 100_000 + "ALL", "DONE"):

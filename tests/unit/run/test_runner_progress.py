@@ -124,7 +124,7 @@ def delegating(*, apart: bool) -> list[str | None]:
     return heard
 
 
-def test_sub_agents_are_judged_each_by_what_it_does_itself() -> None:
+def test_each_sub_agent_is_evaluated_by_its_own_steps() -> None:
     assert STUCK in delegating(apart=False)
     assert STUCK not in delegating(apart=True)
 

@@ -16,7 +16,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_the_first_prompt_has_the_presets_words_and_the_task() -> None:
+def test_the_first_prompt_has_the_presets_text_and_the_task() -> None:
     prompt = prompt_of(RunOptions("Mend it.", agent="x", prompt="Be careful."), RunState())
     assert prompt.startswith("Be careful.\n\nTask:\nMend it.\n")
     assert "iteration" not in prompt

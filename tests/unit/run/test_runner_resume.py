@@ -30,7 +30,7 @@ def resume(stage: Stage, body: str, **flags: Any) -> RunResult:
     return stage.run(body, state=RunState.load(held["state"]), **options.dump())
 
 
-def test_iterations_and_spending_go_on(stage: Stage) -> None:
+def test_iterations_and_spending_continue(stage: Stage) -> None:
     stage.run(GOES_ON, max_iterations=1)
     result = resume(stage, GOES_ON, max_iterations=3)
     assert (result.exit_reason, result.state.iterations) == ("max_iterations", 3)
@@ -73,7 +73,7 @@ def test_more_time_takes_warnings_back_that_lie_ahead_again(stage: Stage) -> Non
     assert not told(190.0, 200.0)
 
 
-def test_more_time_is_as_much_as_was_asked_for_whatever_was_granted_before(stage: Stage) -> None:
+def test_more_time_is_as_much_as_requested_whatever_was_granted_before(stage: Stage) -> None:
     stage.run(GOES_ON, max_iterations=1, timeout_s=100.0)
     assert stage.record is not None
     held = stage.run_json()
@@ -86,7 +86,7 @@ def test_more_time_is_as_much_as_was_asked_for_whatever_was_granted_before(stage
     assert start.options.timeout_s + start.state.extra_s == 460.0
 
 
-def test_the_rate_limit_remembers_what_was_started(stage: Stage) -> None:
+def test_the_rate_limit_counts_earlier_starts(stage: Stage) -> None:
     stage.run(GOES_ON, max_iterations=1, rate_limit=1)
     stage.hands.now_s += 600
     resume(stage, GOES_ON, max_iterations=2)

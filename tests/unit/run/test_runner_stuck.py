@@ -111,7 +111,7 @@ def test_each_step_is_tried_once_and_then_the_task_is_given_up(stage: Stage) -> 
     assert "Tried so far: nudge, reset." in stage.prompt(3)
 
 
-def test_the_help_takes_over_with_the_evidence_in_a_file(stage: Stage) -> None:
+def test_the_escalation_agent_takes_over_with_the_evidence_in_a_file(stage: Stage) -> None:
     klaus = """
 write("done.txt", pathlib.Path(os.environ["SWITCHGEAR_EVIDENCE"]).read_text())
 tell(type="result", text="done", success=True)
@@ -149,14 +149,14 @@ def test_the_escalation_outlasts_the_run(stage: Stage) -> None:
     assert stage.run(LOOPS, stuck=True).state.iterations == 1
 
 
-def test_a_resumed_run_goes_on_with_the_help_that_took_over(stage: Stage) -> None:
+def test_a_resumed_run_continues_with_the_agent_that_took_over(stage: Stage) -> None:
     with_plan(stage, escalate=stage.command(WORKS, "klaus.py") + " {prompt}")
     state = RunState(iterations=1, helped=True, advice="what was tried")
     assert stage.run(LOOPS, stuck=True, state=state).exit_reason == "completed"
     assert "what was tried" in stage.prompt(2)
 
 
-def test_a_shell_that_changes_files_without_saying_so_is_measured(stage: Stage) -> None:
+def test_unreported_changes_of_a_shell_are_measured(stage: Stage) -> None:
     body = """
 for number in range(25):
     write(f"f{number}", "x")

@@ -41,7 +41,7 @@ def test_an_agent_that_works_in_a_nested_repository_makes_progress(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_agent_that_stands_still_beside_a_nested_repository_is_stopped(
+def test_an_agent_without_progress_beside_a_nested_repository_is_stopped(
     stage: Stage, commit: bool
 ) -> None:
     nested(stage, commit=commit)

@@ -48,7 +48,7 @@ def test_every_call_is_seen_once_with_its_outcome(
     assert (breaker.totals.succeeded, breaker.totals.failed, breaker.totals.refused) == (1, 1, 1)
 
 
-def test_durations_are_measured_although_no_detector_wants_them() -> None:
+def test_durations_are_measured_although_no_detector_needs_them() -> None:
     clock, seen = FakeClock(), list[Call]()
     breaker = CircuitBreaker("api", on_call=seen.append, clock=clock)
 

@@ -33,7 +33,7 @@ def test_a_trip_is_a_warning_and_the_rest_is_information(caplog: pytest.LogCaptu
         ),
         ("switchgear", "INFO", "circuit 'api' is half-open: waited 60 s"),
         ("switchgear", "INFO", "circuit 'api' is closed: probe succeeded"),
-        ("switchgear", "INFO", "circuit 'api': ordered: mode held-open by ada: deploy"),
+        ("switchgear", "INFO", "circuit 'api': held open by ada: deploy"),
     ]
 
 

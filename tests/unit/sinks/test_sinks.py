@@ -52,7 +52,7 @@ def test_log_contains_operator_override_and_reason(caplog: pytest.LogCaptureFixt
     )
     with caplog.at_level(logging.INFO):
         Log()(order)
-    assert caplog.messages == ["provider/a #3 ordered: mode held_open, by ada: repairs"]
+    assert caplog.messages == ["provider/a #3 held open, by ada: repairs"]
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error", "critical"])
@@ -73,7 +73,7 @@ def test_log_escapes_what_a_terminal_would_obey(caplog: pytest.LogCaptureFixture
     )
 
 
-def test_log_refuses_a_level_that_is_none() -> None:
+def test_log_refuses_an_unknown_level() -> None:
     with pytest.raises(ValueError, match=r"^Log\.level is 'loud': it must be one of debug, info"):
         Log("loud")
 
@@ -107,7 +107,7 @@ def test_making_a_jsonl_sink_touches_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_jsonl_goes_on_in_a_new_file_after_rotation(tmp_path: Path) -> None:
+def test_jsonl_continues_in_a_new_file_after_rotation(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     sink = Jsonl(str(path))
     sink(MOVED)
@@ -198,7 +198,7 @@ def test_jsonl_leaves_no_file_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", " ", "a\0b", 5, None])
-def test_jsonl_refuses_a_path_that_is_none(path: str) -> None:
+def test_jsonl_refuses_an_invalid_path(path: str) -> None:
     with pytest.raises(ValueError, match=r"^Jsonl\.path is "):
         Jsonl(path)
 
@@ -218,7 +218,7 @@ def test_a_breaker_passes_its_events_to_its_sinks(
     assert json.loads(path.read_text())["after"] == "open"
 
 
-def test_a_breaker_with_sinks_that_fail_works_on(tmp_path: Path) -> None:
+def test_a_breaker_with_sinks_that_fail_continues_to_work(tmp_path: Path) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock(), sinks=[Jsonl(str(tmp_path))])
     trip(breaker)
     assert breaker.state == "open"

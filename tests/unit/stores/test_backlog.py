@@ -52,7 +52,7 @@ def test_a_backlog_keeps_the_order_of_the_first_and_piles_up_the_rest() -> None:
     assert errors == [*(f"error {number}" for number in range(LISTED)), f"error {3 * LISTED - 1}"]
 
 
-def test_no_message_of_a_backlog_is_dearer_than_a_store_can_add_up() -> None:
+def test_no_message_of_a_backlog_costs_more_than_a_store_can_add_up() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for number in range(LISTED + 20):
         backlog.add(Record(Signal(ok=True, seconds=float(number), cost_micros=HEAVIEST // 2)))

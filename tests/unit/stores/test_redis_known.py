@@ -48,7 +48,7 @@ def test_an_older_state_does_not_replace_a_newer_one(known: KnownCircuits) -> No
     assert copy.begins == b"another five"
 
 
-def test_a_copy_fits_the_policy_that_asks_for_it(known: KnownCircuits) -> None:
+def test_a_copy_fits_the_policy_that_requests_it(known: KnownCircuits) -> None:
     known.keep(sealed(5))
     copy = known.get("api", TWO)
     assert copy is not None
@@ -75,7 +75,7 @@ def test_a_forked_child_makes_clients_of_its_own() -> None:
     store.close()
 
 
-def test_pushed_circuits_that_this_process_does_not_use_are_not_remembered(
+def test_pushed_circuits_that_this_process_does_not_use_are_not_kept(
     known: KnownCircuits, texts: PolicyTexts
 ) -> None:
     _, raw = seal("3-someone-1", POLICY.start("theirs", 1.0), POLICY, texts)
@@ -89,7 +89,7 @@ def mail(texts: PolicyTexts, token: str, policy: Policy) -> bytes:
     return seal_mail(Mail(token, FAILED, 2.0, texts.text(policy)))
 
 
-def test_each_message_is_judged_by_the_policy_it_came_with(texts: PolicyTexts) -> None:
+def test_each_message_is_evaluated_by_the_policy_it_came_with(texts: PolicyTexts) -> None:
     waiting = [mail(texts, "a", POLICY), mail(texts, "b", TWO), mail(texts, "c", POLICY)]
     folded = fold_queue(texts, POLICY, POLICY.start("api", 1.0), waiting, own=b"a", patient=True)
     assert list(folded.steps) == [b"a", b"b", b"c"]

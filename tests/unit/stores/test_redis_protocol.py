@@ -84,7 +84,7 @@ def test_without_a_copy_the_first_attempt_expects_no_value(rules: Protocol) -> N
     assert done.value.value.circuit.totals.succeeded == 1
 
 
-def test_a_lost_race_goes_on_from_the_winners_state_and_names_its_stamp(rules: Protocol) -> None:
+def test_a_lost_race_continues_from_the_winners_state_and_names_its_stamp(rules: Protocol) -> None:
     work = begun(rules)
     work.send(None)
     call = work.send(lost(value(rules, "7-x-1", 7)))

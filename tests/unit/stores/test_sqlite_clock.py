@@ -55,7 +55,7 @@ def test_setting_the_wall_clock_changes_nothing(
             assert one.now_s() == another.now_s() == 1_750_000_005.0
 
 
-def test_after_a_start_of_the_machine_the_wall_clock_is_asked_again(
+def test_after_a_start_of_the_machine_the_wall_clock_is_read_again(
     tmp_path: Path, machine: Machine
 ) -> None:
     path = tmp_path / "state.db"
@@ -77,7 +77,7 @@ def test_where_the_start_of_the_machine_is_not_known_it_is_the_wall_clock(
         assert store.now_s() == 1_750_000_042.0
 
 
-def test_time_goes_on_while_the_file_cannot_be_opened(tmp_path: Path, machine: Machine) -> None:
+def test_time_continues_while_the_file_cannot_be_opened(tmp_path: Path, machine: Machine) -> None:
     path = tmp_path / "state.db"
     path.mkdir()
     store = SqliteStore(path)

@@ -125,7 +125,7 @@ def test_circuits_start_from_scratch_until_the_file_that_was_set_aside_is_remove
         assert store.facts()["set aside"] == "nothing"
 
 
-def test_a_kill_between_setting_aside_and_creating_the_new_file_is_remembered(path: Path) -> None:
+def test_a_kill_between_setting_aside_and_creating_the_new_file_is_recorded(path: Path) -> None:
     path.with_name("state.db.corrupt-20260101T000000.000000Z").write_bytes(b"x")
     with closing(SqliteStore(path)) as store:
         done = store.apply("api", POLICY, OK, NOW_S)
@@ -232,14 +232,14 @@ def test_a_strict_circuit_whose_row_cannot_be_read_refuses(store: SqliteStore, p
     assert not store.apply("api", STRICT, Acquire(), NOW_S).verdict.admitted
 
 
-def test_the_state_of_another_circuit_is_not_believed(store: SqliteStore, path: Path) -> None:
+def test_the_state_of_another_circuit_is_rejected(store: SqliteStore, path: Path) -> None:
     tripped(store)
     store.apply("calm", POLICY, OK, NOW_S)
     sql(path, "UPDATE circuits SET state = (SELECT state FROM circuits WHERE key = 'calm')")
     assert store.apply("api", POLICY, OK, NOW_S).events[0].kind is UNREADABLE
 
 
-def test_a_state_older_than_its_events_is_not_believed(store: SqliteStore, path: Path) -> None:
+def test_a_state_older_than_its_events_is_rejected(store: SqliteStore, path: Path) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     ((old,),) = sql(path, "SELECT state FROM circuits")
     tripped(store)

@@ -191,7 +191,7 @@ def test_a_finalizer_in_the_middle_of_a_message_gets_an_error(store: SqliteStore
     assert [type(error) for error in errors] == [StoreUnavailable]
 
 
-def test_a_forgotten_store_leaves_no_warning(path: Path) -> None:
+def test_an_unclosed_store_leaves_no_warning(path: Path) -> None:
     script = (
         "import sys\n"
         "from switchgear._stores.sqlite import SqliteStore\n"

@@ -23,7 +23,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_no_question_reads_a_whole_table(tmp_path: Path, question: str) -> None:
+def test_no_query_reads_a_whole_table(tmp_path: Path, question: str) -> None:
     path = tmp_path / "state.db"
     with closing(SqliteStore(path)) as store:
         store.apply("api", POLICY, OK, NOW_S)

@@ -22,7 +22,7 @@ def test_calls_continue_and_an_event_records_it() -> None:
     assert bench.breaker.call(len, "abc") == 3
 
 
-def test_the_last_known_state_holds_and_goes_on_by_itself() -> None:
+def test_the_last_known_state_holds_and_continues_by_itself() -> None:
     bench = Bench()
     bench.breaker.record(BAD._replace(count=2))
     bench.store.cut()
@@ -176,7 +176,7 @@ def test_a_full_store_is_gone_too_and_the_event_reports_that_it_is_full() -> Non
     assert "flaky: is full: no space left; make room" in bench.heard[0].reason
 
 
-def test_an_order_fails_loudly_when_the_store_is_gone() -> None:
+def test_an_override_raises_when_the_store_is_gone() -> None:
     bench = Bench()
     bench.store.cut()
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -205,7 +205,7 @@ def test_a_strict_circuit_refuses_while_its_store_is_gone_and_admits_when_it_is_
     assert bench.stored().totals.succeeded == 2
 
 
-def test_a_strict_circuit_asks_before_every_call() -> None:
+def test_a_strict_circuit_reads_the_store_before_every_call() -> None:
     bench = Bench(STRICT)
     other = Panel(bench.store, clock=bench.clock).breaker("api", STRICT)
     assert bench.breaker.call(len, "abc") == 3

@@ -181,7 +181,7 @@ def test_updates_that_were_never_saved_are_in_the_log(caplog: pytest.LogCaptureF
     assert "7 updates could not be saved to flaky:: " in caplog.text
 
 
-def test_an_order_from_an_event_loop_asks_for_the_token_elsewhere() -> None:
+def test_an_override_from_an_event_loop_checks_the_token_in_a_thread() -> None:
     bench = Bench()
     asked_by: list[int] = []
 

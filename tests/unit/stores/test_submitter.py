@@ -107,7 +107,7 @@ def test_a_circuit_that_raises_does_not_stop_the_others() -> None:
     assert bad.ticks == 1
 
 
-def test_a_circuit_that_nothing_refers_to_is_let_go() -> None:
+def test_a_circuit_without_references_is_released() -> None:
     submitter, kept = Submitter(), Owner(float("inf"))
     gone: Any = Owner(float("inf"))
     submitter.add(kept, kept.tick)

@@ -30,7 +30,7 @@ in_both = pytest.mark.parametrize("shared", [False, True])
 
 
 @in_both
-def test_it_judges_from_the_minimum_on_and_trips_at_the_threshold(shared: bool) -> None:
+def test_it_evaluates_from_the_minimum_on_and_trips_at_the_threshold(shared: bool) -> None:
     breaker, _ = made(detectors.FailureShare(60.0, 0.5, 10), shared=shared)
     fail(breaker, 9)
     assert breaker.state == "closed"
@@ -106,5 +106,5 @@ def test_all_of_the_calls_is_a_threshold() -> None:
     assert breaker.state == "closed"
 
 
-def test_a_remark_that_asks_for_a_probe_is_an_override() -> None:
+def test_a_remark_that_requests_a_probe_is_an_override() -> None:
     assert Override("x", "y", kind=EventKind.UNDECIDED, probe=True).is_override

@@ -43,7 +43,7 @@ def test_what_was_tried_before_is_reported() -> None:
     )
 
 
-def test_progress_leads_back_to_the_bottom() -> None:
+def test_progress_leads_back_to_the_first_step() -> None:
     apply = applying(MemoryStore())
     for _ in range(3):
         escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")
@@ -140,7 +140,7 @@ def test_a_step_that_an_operator_chose_is_not_tried_again() -> None:
         (Interventions(()), ("skip",)),
     ],
 )
-def test_help_that_is_not_there_is_left_out_and_skip_is_last(
+def test_an_escalation_without_an_agent_is_left_out_and_skip_is_last(
     plan: Interventions, step_names: tuple[str, ...]
 ) -> None:
     assert plan.step_names == step_names

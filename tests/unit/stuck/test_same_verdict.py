@@ -67,7 +67,7 @@ def test_the_same_steps_are_stopped_at_the_same_place(
 
 
 @pytest.mark.parametrize("preset", ["eager", "default", "careful"])
-def test_the_same_steps_go_on_everywhere(tmp_path: Path, preset: str) -> None:
+def test_the_same_steps_continue_everywhere(tmp_path: Path, preset: str) -> None:
     assert by_hooks(tmp_path, preset, WORKING_STEPS) is None
     assert by_run(preset, WORKING_STEPS) is None
     assert by_backtest(preset, WORKING_STEPS) is None

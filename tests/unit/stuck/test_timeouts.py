@@ -17,7 +17,7 @@ RULES = Timeouts()
 AUTH = Estimate(files=3, lines=150, dependencies=1)
 
 
-def test_the_example_of_the_seed_gives_285_seconds() -> None:
+def test_the_example_of_the_specification_gives_285_seconds() -> None:
     assert timeout(RULES, AUTH).seconds == 285.0
 
 
@@ -64,6 +64,6 @@ def test_marks_come_at_70_90_and_100_percent_once_each() -> None:
     assert seen == [(420, Due(70, 180.0)), (540, Due(90, 60.0)), (600, Due(100, 0.0))]
 
 
-def test_a_mark_that_was_passed_over_is_not_given_late() -> None:
+def test_a_mark_that_was_passed_over_is_not_given_later() -> None:
     assert due(560.0, 600.0, ()) == Due(90, 40.0)
     assert due(560.0, 600.0, with_given((), 90)) is None

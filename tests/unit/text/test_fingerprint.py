@@ -348,7 +348,7 @@ def test_documented_text_is_trimmed_and_capped_at_500_characters() -> None:
     assert documented("y" * 500 + "a") == documented("y" * 500 + "b")
 
 
-def test_documented_example_of_the_seed() -> None:
+def test_documented_example_of_the_specification() -> None:
     text = "TypeError: Cannot read property 'id' of undefined at UserController (/src/controllers/user.ts:{})"
     one, other = text.format("42:15"), text.format("87:22")
     assert normalised(one) == "typeerror: cannot read property 'id' of undefined STACK"

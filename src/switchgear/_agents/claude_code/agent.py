@@ -2,7 +2,7 @@
 
 Three properties of the stream matter. One answer of the model comes as several lines with the same id
 and the same usage, whose output tokens are a placeholder until the result. `total_cost_usd` is
-cumulative. And a run that a hook stopped says `subtype: success`.
+cumulative. And a run that a hook stopped reports `subtype: success`.
 """
 
 import time

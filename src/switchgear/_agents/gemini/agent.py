@@ -2,7 +2,7 @@
 
 A tool result has the status "success" even when the command failed. Where the command printed nothing, its
 exit code is in the text; where it printed something, only its output shows that, so it is parsed.
-Tokens come only at the end, retries not at all, and a loop it stopped itself ends as "success".
+Tokens come only at the end, retries are not reported, and a loop it stopped itself ends as "success".
 """
 
 import re

@@ -2,8 +2,8 @@
 
 A tool part has the status "completed" even when the command failed: `metadata.exit` decides. Input
 tokens do not include the cache. A cost of 0 only means that its price is unknown. There is no closing
-line: the end of the stream is the result. While it tries a dead provider again, for a minute, only
-its log tells; so the errors of the log are asked for on standard error.
+line: the end of the stream is the result. While it retries a dead provider, for a minute, only
+its log reports that; therefore the errors of the log are requested on standard error.
 """
 
 import os

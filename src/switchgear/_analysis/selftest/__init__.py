@@ -1,1 +1,1 @@
-"""The TEST button: attacks on one's own guards, to see that each of them fires."""
+"""Simulated failures for every configured guard, to check that each of them fires."""

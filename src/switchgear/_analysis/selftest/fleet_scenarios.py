@@ -72,7 +72,7 @@ class FleetTrial:
         by, seconds = hot(self.breaker.readings()), self.stage.clock() - began_s
         found = self.stage.refusal(self.agent, self.circuit, **self.where)
         if found is None and self.stage.opened(self.circuit):
-            return self.failed("it opens, and the router goes on as before")
+            return self.failed("it opens, and the router continues as before")
         if found is None:
             return self.failed(f"it stays closed after {number:,} of them")
         route, refused = found

@@ -1,4 +1,4 @@
-"""Attacks on what programs use themselves: call breakers, budgets, locks, rules, orders."""
+"""Attacks on what programs use themselves: call breakers, budgets, locks, rules, overrides."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Attacks down the path of `switchgear run`: its circuits, its judge, its budget, on virtual time."""
+"""Attacks through the code of `switchgear run`: its circuits, its judge, its budget, on virtual time."""
 
 from collections.abc import Callable, Iterator
 

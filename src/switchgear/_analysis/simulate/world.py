@@ -1,7 +1,7 @@
 """The simulated fleet: agents, outages and faulty agents. The same for both sides.
 
-All numbers of the model are here. What happens is a function of the seed, the agent and how often
-it was asked, never of which side asks.
+All numbers of the model are here. The outcome of a call is a function of the seed, the agent and the
+number of its calls, the same for both sides.
 """
 
 import math

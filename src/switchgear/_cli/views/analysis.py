@@ -147,7 +147,7 @@ def _outcomes(screen: Screen, found: BacktestFindings) -> None:
     """Where the outcomes come from, if a person or an inference gave some, and the second opinions."""
     counts = found.outcomes
     if counts["label"] or counts["inferred"]:
-        sure = f" (at least {found.least_confidence or 0:.0%} sure)"
+        sure = f" (at least {found.least_confidence or 0:.0%} confidence)"
         parts = (
             (counts["label"], "labelled"),
             (counts["given"] + counts["recording"], "recorded"),
@@ -241,7 +241,7 @@ def _remarks(screen: Screen, found: BacktestFindings) -> None:
         remarks.append(f"{many} of --outcomes without a run of that id or task: {named}")
     if found.untimed:
         remarks.append(
-            f"{plural(found.untimed, 'run')} without times: steps are taken as 1 s apart"
+            f"{plural(found.untimed, 'run')} without times: steps are assumed to be 1 s apart"
         )
     if tally.empty:
         remarks.append(f"{plural(tally.empty, 'session')} in which the agent did nothing")

@@ -26,6 +26,7 @@ from switchgear._core.wire import detector_names
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._hooks.session import Notes, note_name
 from switchgear._hooks.session_check import Look, Rounds, at_work, check_unwatched_session
+from switchgear._sinks.log import override_words
 from switchgear._stores.base import Entry
 from switchgear._stuck.score import grounds_of, score_of
 from switchgear._text.formats import dollars, duration, percent
@@ -266,15 +267,11 @@ def event_line(event: Event, now_s: float, signs: Signs, *, name: bool = True) -
     return line.append(what_happened(event, signs))
 
 
-_OVERRIDES = {"mode auto": "released", "mode shadow": "put in shadow"}
-
-
 def what_happened(event: Event, signs: Signs) -> str:
     reason = clean(event.reason)
     by = f" by {clean(event.by, 60)}" if event.by else ""
     if event.kind is EventKind.ORDERED:
-        override = _OVERRIDES.get(reason) or words(reason.removeprefix("mode "))
-        return f"{override}{by}: {clean(event.why)}"
+        return f"{override_words(reason)}{by}: {clean(event.why)}"
     if event.kind is EventKind.HOLD_ENDED:
         return f"{words(reason)}, held{by}: {clean(event.why)}"
     if event.kind is not EventKind.MOVED:
@@ -360,10 +357,8 @@ class Page:
         if circuit.phase is Phase.HALF_OPEN:
             under_way = len(circuit.probing.permits)
             if under_way:
-                return (
-                    f"{plural(under_way, 'probe')} under way, until {duration(wait or 0)} from now"
-                )
-            return "now: the next call is one"
+                return f"{plural(under_way, 'probe')} in progress, for at most {duration(wait or 0)} more"
+            return "now: the next call is the probe"
         if wait is None:
             return "not by itself; switchgear reset closes it"
         at = clock_time(self._now_s + wait, self._now_s)

@@ -132,7 +132,7 @@ class Notebook(RunView):
         with self._mark_changed():
             self._take(run, number=number, busy=True, nudge=_nudge(run))
             self._costs.clear()
-            self._do("the agent starts")
+            self._do("starting the agent")
 
     def validating(self, command: str) -> None:
         with self._mark_changed():
@@ -148,9 +148,9 @@ class Notebook(RunView):
                 how = "?" if event.ok is None else "ok" if event.ok else "failed"
                 call = f"{one_line(event.tool, 60)} {one_line(event.arguments, 200)}"
                 self._add(f"{call}: {how}", gist(event.error) if event.error else None)
-                self._do("the agent works")
+                self._do("the agent is working")
             elif isinstance(event, TextOutput | Question):
-                self._do("the agent works")
+                self._do("the agent is working")
                 if line := one_line(event.text):
                     self._add(line)
             elif isinstance(event, AgentError):
@@ -165,7 +165,7 @@ class Notebook(RunView):
             self._add(f"iteration {ended.number}: {ended.line}", facts["error"])
             for note in facts["notes"]:
                 self._note(note, ended.number)
-            self._do("deciding how to go on")
+            self._do("deciding what to do next")
 
     def noted(self, text: str) -> None:
         with self._mark_changed():
@@ -422,7 +422,9 @@ def _money(board: Board, size: Size) -> Text:
 
 def _activity_lines(board: Board, size: Size) -> list[Ranked]:
     if board.stopping:
-        words_ = "stopping: the agent ends" if board.stopping == 1 else "stopping at once"
+        words_ = (
+            "stopping: waiting for the agent to end" if board.stopping == 1 else "stopping at once"
+        )
         return [(0, label("now", size).append(words_, "bold yellow"))]
     line = label("now", size)
     if board.waits_s is not None:

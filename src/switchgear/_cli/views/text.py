@@ -1,4 +1,4 @@
-"""Texts for a person: what agents wrote made harmless, times, money, and the signs that are drawn.
+"""Texts for a person: what agents wrote made harmless, times, money, and the symbols that are drawn.
 
 Names, errors and reasons come from agents and providers. Characters that are not printable are shown
 as escapes, so that a terminal does not interpret them.

@@ -206,7 +206,7 @@ const OVERRIDES = {
   release: ["Release", "Lets the evidence decide again."],
 };
 const INTERVENTIONS = {
-  resume: ["Resume", "The agent may go on."],
+  resume: ["Resume", "The agent may continue."],
   nudge: ["Nudge", "The agent receives a hint at its next step."],
   extend: ["Extend", "Adds time to the limit of the session."],
   pause: ["Pause", "Suspends the process of the agent on this machine."],

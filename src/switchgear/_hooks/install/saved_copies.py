@@ -176,7 +176,7 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
             return
         repaired = _with_entries(now, saved.data)
         if not all(entry in _entries(repaired, hooked) for entry in expected):
-            raise ValueError("the entries of Switchgear do not fit in")
+            raise ValueError("the entries of Switchgear could not be added")
     except (NotJson, ValueError):
         keep_aside(saved.path, now)
         _put(saved, saved.data)
@@ -185,7 +185,7 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
     keep_aside(saved.path, now)
     _put(saved, repaired)
     _write(saved._replace(data=repaired))
-    yield f"{saved.path} had lost hooks of Switchgear: they were put back"
+    yield f"{saved.path} lacked hooks of Switchgear: they were restored"
 
 
 def _read_current(saved: SavedHooks) -> tuple[bytes | None, str]:

@@ -1,6 +1,6 @@
 """Words of a shell text: quotes removed, variables, substitutions and braces expanded.
 
-The half of reading a command that is about single words; `shell.py` puts commands together.
+The half of reading a command that is about single words; `parser.py` puts commands together.
 Every text is read in one pass, and `Work` bounds how much a call may cost in total.
 """
 

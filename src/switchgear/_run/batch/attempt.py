@@ -344,7 +344,7 @@ class Admission:
             self.aborted = str(refused)
             return None
         try:
-            why = f"batch: {name} is to be started"
+            why = f"batch: before {name} starts"
             self._panel.order(SPAWN, by=self._by, why=why, reset=True)
         except (OverrideRefused, StoreError) as objection:
             self.aborted = str(objection)

@@ -287,7 +287,8 @@ class _BatchFileReader:
         if ring is not None:
             place = next(node for node, task in named if task is not None and task.name == ring[0])
             self._report.add(
-                place.value["needs"], f"the tasks need each other: {' needs '.join(ring)}"
+                place.value["needs"],
+                f"the tasks need each other in a cycle: {' needs '.join(ring)}",
             )
 
 

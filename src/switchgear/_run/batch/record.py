@@ -362,7 +362,7 @@ class TaskFolders:
                 start = needed[0] if needed else "HEAD"
                 add_worktree(top, tree, branch, start)
         except GitError as error:
-            raise TaskFolderError(f"no worktree could be made: {error}") from error
+            raise TaskFolderError(f"no worktree could be created: {error}") from error
         for other in needed[1:]:
             try:
                 _commit(tree, ["merge", "--quiet", "--no-edit", other])

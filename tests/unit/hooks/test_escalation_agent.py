@@ -15,7 +15,7 @@ def evidence(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_help_works_in_the_folder_with_the_evidence_in_its_prompt(
+def test_the_escalation_agent_works_in_the_folder_with_the_evidence_in_its_prompt(
     tmp_path: Path, evidence: Path
 ) -> None:
     (tmp_path / "klaus.py").write_text(

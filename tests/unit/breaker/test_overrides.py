@@ -70,7 +70,7 @@ def test_held_open_refuses_everything_regardless_of_the_evidence_until_released(
     assert breaker.totals.refused == 3
 
 
-def test_held_closed_admits_everything_and_the_evidence_goes_on_underneath() -> None:
+def test_held_closed_admits_everything_and_evidence_still_accumulates() -> None:
     clock = FakeClock()
     breaker = tripped(clock)
     breaker.hold_closed(by="ann", why="we need it")
@@ -145,7 +145,7 @@ def test_a_reset_leaves_a_hold_in_place() -> None:
         breaker.call(int)
 
 
-def test_calls_under_way_at_a_reset_come_back_late() -> None:
+def test_results_of_calls_in_progress_at_a_reset_are_stale() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
 
     def reset_then_fail() -> None:

@@ -62,7 +62,7 @@ def test_a_run_that_watches_its_agent_is_left_to_step_in(
     assert Notes.load(note).tried == ()
 
 
-def test_the_help_is_called_once_with_the_evidence(tmp_path: Path) -> None:
+def test_the_escalation_agent_is_started_once_with_the_evidence(tmp_path: Path) -> None:
     plan = "interventions: {when_alone: [escalate], escalate: codex, progress: false}"
     agent = Guarded(tmp_path, plan)
     looping(agent, 20)
@@ -74,7 +74,7 @@ def test_the_help_is_called_once_with_the_evidence(tmp_path: Path) -> None:
     assert agent.hear(before("Read", READ, "more")).action == "stop"
 
 
-def test_the_first_hook_of_a_session_calls_for_a_watcher_and_no_other_does(agent: Guarded) -> None:
+def test_the_first_hook_of_a_session_requests_a_watcher_and_no_other_does(agent: Guarded) -> None:
     [errand] = with_errands(agent, claude("SessionStart", source="startup"))
     assert errand.watch
     assert (errand.agent, errand.root) == ("claude-code", str(agent.folder))
@@ -111,7 +111,7 @@ def test_warnings_are_sent_through_the_hook_once_each_and_the_end_stops(tmp_path
     assert over.text.startswith("TIME OVER: the 10 minutes for this task are used up.")
 
 
-def test_the_hooks_of_a_runs_agent_know_the_time_of_the_run(
+def test_the_hooks_of_a_runs_agent_use_the_time_of_the_run(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TIME, f"{agent.clock() - 500.0} 600")
@@ -161,7 +161,7 @@ def test_a_stopped_session_is_notified_once(tmp_path: Path) -> None:
         ("pi", "pi --print fix", True),
     ],
 )
-def test_a_headless_agent_is_known_by_its_command_line(
+def test_a_headless_agent_is_identified_by_its_command_line(
     agent: str, line: str, *, headless: bool
 ) -> None:
     assert is_headless(agent, line.split()) is headless

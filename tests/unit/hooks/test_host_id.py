@@ -26,6 +26,6 @@ def test_a_machine_without_an_id_is_identified_by_its_name(
     assert here() == os.uname().nodename
 
 
-def test_numbers_that_no_process_has_do_not_live() -> None:
+def test_ids_without_a_process_are_not_alive() -> None:
     assert lives(os.getpid())
     assert [lives(number) for number in (0, 2**22 + 1, 2**80)] == [False, False, False]

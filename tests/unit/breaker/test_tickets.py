@@ -92,7 +92,7 @@ def test_a_run_hands_out_no_more_tickets_than_it_may() -> None:
     assert take(run, TICKETS + 1) == TICKETS
 
 
-def test_a_run_fits_while_what_may_go_untold_is_no_more_than_that() -> None:
+def test_a_run_fits_while_it_has_no_more_unreported_calls_than_allowed() -> None:
     run = SuccessRun(Permit(1), math.inf, 5)
     assert (run.fits(5), run.fits(4)) == (True, False)
     take(run, 2)
@@ -104,7 +104,7 @@ def test_a_run_fits_while_what_may_go_untold_is_no_more_than_that() -> None:
 
 
 @pytest.mark.parametrize(("taken", "left"), [(0, 6), (2, 4), (6, 0), (8, 0)])
-def test_a_run_goes_on_for_one_that_had_too_many_tickets(taken: int, left: int) -> None:
+def test_a_run_continues_one_that_had_too_many_tickets(taken: int, left: int) -> None:
     old, new = new_run(), SuccessRun(Permit(1), math.inf, 0)
     assert take(old, taken) == taken
     new.take_over(old, most=6)
