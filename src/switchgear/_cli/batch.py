@@ -20,7 +20,7 @@ from switchgear._config.loader import VARIABLE
 from switchgear._core.errors import StoreError
 from switchgear._fleet.targets import Target
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
-from switchgear._remote.jobs import Jobs
+from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._report.run_page import write_report
 from switchgear._run.batch.attempt import (
     SPAWN,
@@ -58,7 +58,7 @@ from switchgear._run.interrupt import Interrupt
 from switchgear._run.loop import agent_of
 from switchgear._run.options import RunOptions
 from switchgear._run.prompt import check_plan
-from switchgear._run.record import runs_root
+from switchgear._run.record import RunFolder, RunUnreadable, runs_root
 from switchgear._run.result import failed_notices, notify_batch_end, targets_of
 from switchgear._run.run_lock import RunConflict, RunLock, folder_lock
 from switchgear._stores.base import ledger_of
@@ -176,6 +176,8 @@ def batch(
         link = broker_of(session, broker) if engine == "celery" else None
         prepared = _prepare(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         with prepared.lock:
+            if link is None:
+                _refuse_elsewhere(session, place, prepared)
             remote = None if link is None else (link, repository or "")
             code = _schedule(session, place, prepared, targets, remote, as_json=as_json)
     raise SystemExit(code)
@@ -303,6 +305,15 @@ def _prepare(
     progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
     kept = BatchState(home.id, file, here, progress)
     return Prepared(wanted, kept, home, tuple(notes), _lock_batch(home))
+
+
+def _refuse_elsewhere(session: Session, place: AttemptDependencies, prepared: Prepared) -> None:
+    """End the command if workers have tasks of this batch: they would be run twice."""
+    for run in (each.run for each in prepared.kept.progress.values() if each.run is not None):
+        with suppress(RunUnreadable):
+            record = RunFolder(place.runs / run).read()
+            if elsewhere := held_elsewhere(ledger_of(session.panel.store.inner), record):
+                fail(elsewhere)
 
 
 def _lock_batch(home: BatchFolder) -> RunLock:

@@ -41,6 +41,7 @@ from switchgear._remote.transfer import (
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, options_of
 from switchgear._run.circuits import loop_name, task_name
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.formats import iso
 from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.loop import take_locks
@@ -111,10 +112,10 @@ class RemoteAttempts:
         self._adopt.discard(name)  # once: the next attempt of this process is a new one
         try:
             job = self._patiently(attempt, lambda: self._ordered(place, attempt, adopt=adopt))
-        except (TransferError, ParcelTooLarge) as problem:
+        except (TransferError, ParcelTooLarge, StoreError) as problem:
+            # After a `StoreError` the user did not want to wait for it.
+            _record_of(place, attempt).discard()
             return AttemptOutcome(None, str(problem), began=False)
-        except StoreError as trouble:  # the user did not want to wait for it
-            return AttemptOutcome(None, str(trouble), began=False)
         job = self._awaited(_Mirror(place, attempt, self._context), job)
         return self._brought_home(place, attempt, run, job)
 
@@ -140,6 +141,9 @@ class RemoteAttempts:
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
         begun = read_run(record)
+        if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
+            jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
+            job = None
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
         now = snapshot(folder, name)
@@ -251,9 +255,14 @@ class RemoteAttempts:
                 how = f"git -C {where} diff {job.spec.folder.commit[:12]} {reference}"
                 self._apply_work(attempt, job, reference)
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
-        if outcome.result is not None:
-            clear_announcement(record.path)
-            result = write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
+        clear_announcement(record.path)
+        result = outcome.result
+        if result is None:  # no worker could begin or end it: its record still ends
+            ended = _ended_here(job, ExitReason.AGENT_ERROR, outcome.problem)
+            result = outcome_of(ended, place, attempt.task, run, shown_by=how).result
+        if result is not None:
+            result = write_end(record, result, how, place.report, is_missing=bool(missing))
+        if outcome.result is not None and result is not None:
             attempt.view.ended(result)
         return outcome
 
@@ -341,13 +350,14 @@ class _Mirror:
         self, place: AttemptDependencies, attempt: Attempt, context: RemoteContext
     ) -> None:
         self.attempt = attempt
+        self._place, self._ordered_at = place, iso(time.time())
         self._record = _record_of(place, attempt)
         self._context = context
         self._seen: tuple[object, ...] = ()
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
         self._noted: set[str] = set()
-        self._announced = announcement(self._record.path)
+        self._announced: tuple[int, int] | None = None
 
     def pass_messages_on(self) -> None:
         """Let the worker read a message of an operator that was announced here."""
@@ -361,13 +371,13 @@ class _Mirror:
             if note not in self._noted:
                 self._noted.add(note)
                 self._context.said(f"[{self.attempt.task.name}] {note}")
-        seen = (job.order, job.claim, job.written, job.state)
-        if job.run is None or seen == self._seen:
+        seen = (job.order, job.claim, job.written, job.state, job.run is None)
+        if seen == self._seen:
             return
         self._seen = seen
         run = self._localised(job)
         self._record.make()
-        if not self._begun:
+        if not self._begun and job.run is not None:
             self._begun = True
             self.attempt.view.started({**run, "resumed": bool(self._written)})
         if job.written > self._written:
@@ -378,13 +388,30 @@ class _Mirror:
         self._record.write(run)
 
     def _localised(self, job: RemoteJob) -> dict[str, Any]:
-        pid = os.getpid()
-        return {
-            **(job.run or {}),
+        pid, waits = os.getpid(), job.state is JobState.WAITING
+        run = {
+            **(self._unbegun(job) if job.run is None else job.run),
             "folder": self.attempt.progress.folder,
             "pid": pid,
             "pid_began": process_began(pid),
-            "host": job.holder,
+            "host": "" if waits else job.holder,
+            "waiting": waits,
+        }
+        if job.state is not JobState.DONE:
+            run |= {"end": None, "ended_at": None}  # of an earlier attempt
+        return run
+
+    def _unbegun(self, job: RemoteJob) -> dict[str, Any]:
+        """The record of a run that no worker has begun."""
+        options = options_of(self._place, self.attempt.task)
+        return {
+            "id": self._record.id,
+            "task": options.task,
+            "agent": options.agent_label,
+            "circuit": job.spec.circuit,
+            "started_at": self._ordered_at,
+            "options": options.dump(),
+            "state": RunState().dump(),
         }
 
 
@@ -394,6 +421,10 @@ def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
 
 def _spent(run: Mapping[str, Any] | None) -> int:
     return 0 if run is None else RunState.load(run["state"]).spent_micros
+
+
+def _iterations(run: Mapping[str, Any] | None) -> int:
+    return 0 if run is None else RunState.load(run["state"]).iterations
 
 
 def _interrupted(job: RemoteJob) -> dict[str, Any]:

@@ -151,6 +151,7 @@ def ordered(
         state=JobState.WAITING,
         until_s=0.0,
         stop=Stop.NO,
+        announced=0,
         work=work if any(work) else job.work,
         outcome=None,
         losses=0,
