@@ -73,6 +73,17 @@ class RemoteContext(NamedTuple):
     repository: str = ""
     said: Callable[[str], None] = lambda _: None
     """Shows a message to the user."""
+    broker: str = ""
+    """Its URL without a password."""
+
+
+class _Reported:
+    """What was reported for the whole batch, so that not every task reports it."""
+
+    def __init__(self) -> None:
+        self.labels: set[tuple[str, ...]] = set()
+        """Labels whose workers are missing or busy."""
+        self.broker_is_lost = False
 
 
 class RemoteAttempts:
@@ -86,8 +97,7 @@ class RemoteAttempts:
         """Runs whose work did not arrive: it stays in the store."""
         self._starts: dict[str, Parcel] = {}
         self._sending = threading.Lock()
-        self._waited_for: set[tuple[str, ...]] = set()
-        """Labels whose workers were reported as missing or busy."""
+        self._reported = _Reported()
 
     def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         """Order the attempt, wait for its end, and bring its work home.
@@ -112,12 +122,24 @@ class RemoteAttempts:
         self._adopt.discard(name)  # once: the next attempt of this process is a new one
         try:
             job = self._patiently(attempt, lambda: self._ordered(place, attempt, adopt=adopt))
-        except (TransferError, ParcelTooLarge, StoreError) as problem:
-            # After a `StoreError` the user did not want to wait for it.
+        except (TransferError, ParcelTooLarge) as problem:
             _record_of(place, attempt).discard()
             return AttemptOutcome(None, str(problem), began=False)
+        except StoreError as trouble:  # the user did not want to wait for it
+            return self._not_ordered(place, attempt, trouble)
         job = self._awaited(_Mirror(place, attempt, self._context), job)
         return self._brought_home(place, attempt, run, job)
+
+    def _not_ordered(
+        self, place: AttemptDependencies, attempt: Attempt, trouble: StoreError
+    ) -> AttemptOutcome:
+        record = _record_of(place, attempt)
+        begun = read_run(record)
+        state = RunState() if begun is None else RunState.load(begun["state"])
+        values = _end_values(state, ExitReason.INTERRUPTED, f"stopped while {trouble}")
+        record.discard()
+        outcome = outcome_of(values, place, attempt.task, record.id, shown_by="")
+        return outcome._replace(began=False)
 
     def _patiently(self, attempt: Attempt, work: Callable[[], T]) -> T:
         """Do it as soon as the store can be reached; after a request to stop, raise what the store raises."""
@@ -203,7 +225,7 @@ class RemoteAttempts:
         """Wait until the job is finished; send its id again when no worker claims it."""
         jobs, run = self._context.jobs, job.spec.run
         interrupt = mirror.attempt.interrupt or Interrupt()
-        sending = _Sending(self._context, job.spec.labels, self._time, self._waited_for)
+        sending = _Sending(self._context, job.spec.labels, self._time, self._reported)
         lost, changed_s, seen = "", time.monotonic(), (job.state, job.claim, job.written)
         while True:
             try:
@@ -300,13 +322,12 @@ class _Sending:
         context: RemoteContext,
         labels: tuple[str, ...],
         on: Time,
-        waited_for: set[tuple[str, ...]],
+        reported: _Reported,
     ) -> None:
         self._context, self._labels, self._time = context, labels, on
-        self._waited_for, self._sent = waited_for, False
+        self._reported, self._sent = reported, False
         self._due_s, self._wait_s = on.clock(), FIRST_REPEAT_S
         self._claim = 0
-        self._trouble = ""
 
     def send_if_due(self, job: RemoteJob, now_s: float) -> None:
         if job.claim != self._claim:  # a worker had it: if that one is lost, do not wait for long
@@ -320,21 +341,24 @@ class _Sending:
         try:
             self._context.publish(job.spec.run, self._labels)
         except Exception as error:  # noqa: BLE001  whatever the broker's client raises
-            if not self._trouble:
-                self._context.said(f"the broker cannot be reached ({error}); trying again")
-            self._trouble, self._wait_s = str(error), FIRST_REPEAT_S
+            if not self._reported.broker_is_lost:
+                self._context.said(
+                    f"the broker {self._context.broker} cannot be reached ({error}); check that it runs, and "
+                    "that --broker, SWITCHGEAR_BROKER or the store is right; trying again"
+                )
+            self._reported.broker_is_lost, self._wait_s = True, FIRST_REPEAT_S
             self._due_s = self._time.clock() + 1.0
         else:
-            self._trouble = ""
+            self._reported.broker_is_lost = False
             if self._sent and not job.claim:
                 self._report_waiting(job)
             self._sent = True
 
     def _report_waiting(self, job: RemoteJob) -> None:
         """Show once per labels that no worker takes a task: nothing else would show why it waits."""
-        if self._labels in self._waited_for:
+        if self._labels in self._reported.labels:
             return
-        self._waited_for.add(self._labels)
+        self._reported.labels.add(self._labels)
         which = f" with the labels {', '.join(self._labels)}" if self._labels else ""
         task = job.spec.task["name"]
         self._context.said(
@@ -442,15 +466,20 @@ def _given_up(job: RemoteJob) -> dict[str, Any]:
 def _ended_here(job: RemoteJob, reason: ExitReason, sentence: str) -> dict[str, Any]:
     """The outcome of a job that no worker ends."""
     state = RunState() if job.run is None else RunState.load(job.run["state"])
+    values = _end_values(state, reason, sentence)
+    return {**values, "began": bool(job.claim), "circuit": job.spec.circuit}
+
+
+def _end_values(state: RunState, reason: ExitReason, sentence: str) -> dict[str, Any]:
     return {
         "problem": "",
         "gave_up": None,
         "unpriced": False,
-        "began": bool(job.claim),
+        "began": False,
         "exit_reason": str(reason),
         "reason": sentence,
         "evidence": [],
-        "circuit": job.spec.circuit,
+        "circuit": "",
         "held": None,
         "notes": [],
         "state": state.dump(),

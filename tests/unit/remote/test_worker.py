@@ -14,6 +14,7 @@ import pytest
 
 from switchgear import Panel
 from switchgear._console.runs import run_status
+from switchgear._core.errors import StoreError
 from switchgear._fleet.run_notes import run_note
 from switchgear._hooks.session import Notes
 from switchgear._remote import dispatch, worker
@@ -123,6 +124,7 @@ class Crew:
             {"t": self.labels},
             repository=self.repository,
             said=self.said.append,
+            broker="redis://box",
         )
         attempts = RemoteAttempts(context)
         try:
@@ -418,3 +420,33 @@ def test_a_run_that_other_hosts_have_is_not_continued_here(crew: Crew) -> None:
     assert "--resume b1 --on celery" in held_elsewhere(ledger, run)
     assert not held_elsewhere(ledger, {**run, "end": {}})
     assert not held_elsewhere(ledger, {"id": "r1", "end": None})  # it never left this host
+
+
+def test_a_broker_that_is_lost_is_reported_once(crew: Crew) -> None:
+    left, publish = [OSError("refused"), OSError("refused")], crew.publish
+
+    def unreachable(run: str, labels: tuple[str, ...]) -> None:
+        if left:
+            raise left.pop()
+        publish(run, labels)
+
+    crew.publish = unreachable  # type: ignore[method-assign]
+    assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
+    assert left == []
+    [line] = crew.said
+    assert line.startswith("the broker redis://box cannot be reached (refused); check that it runs")
+
+
+def test_a_task_is_interrupted_if_the_user_does_not_wait_for_the_store(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_run: str) -> None:
+        raise StoreError("redis://box", "cannot be reached", "check that it runs")
+
+    monkeypatch.setattr(crew.jobs, "get", lost)
+    crew.interrupt = Interrupt()
+    crew.interrupt.ask("you")
+    result = result_of(crew.run(forget=False))
+    assert result.exit_reason is ExitReason.INTERRUPTED
+    assert "redis://box failed: cannot be reached" in result.reason
+    assert list(crew.here.runs.iterdir()) == []
