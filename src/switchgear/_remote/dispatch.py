@@ -53,6 +53,8 @@ from switchgear._run.view import RunView, guarded
 T = TypeVar("T")
 FIRST_LOOK_S, LAST_LOOK_S, LOOK_SHARE = 0.02, 1.0, 0.1
 """Seconds between looks at a job: a tenth of the time since it last changed, within these limits."""
+AFTER_DROP_S = 1.0
+"""After how long an id is sent again that a worker with an older version was given; longer each time."""
 FIRST_REPEAT_S, LAST_REPEAT_S = 10.0, 300.0
 """After how long without a claim an id is sent again; the wait doubles up to the second."""
 
@@ -327,11 +329,15 @@ class _Sending:
         self._context, self._labels, self._time = context, labels, on
         self._reported, self._sent = reported, False
         self._due_s, self._wait_s = on.clock(), FIRST_REPEAT_S
-        self._claim = 0
+        self._claim = self._drops = 0
 
     def send_if_due(self, job: RemoteJob, now_s: float) -> None:
         if job.claim != self._claim:  # a worker had it: if that one is lost, do not wait for long
             self._claim, self._wait_s, self._due_s = job.claim, FIRST_REPEAT_S, self._time.clock()
+        if job.drops > self._drops:  # the next worker may have a newer version
+            self._drops, self._wait_s = job.drops, FIRST_REPEAT_S
+            wait_s = min(AFTER_DROP_S * job.drops, FIRST_REPEAT_S)
+            self._due_s = min(self._due_s, self._time.clock() + wait_s)
         if job.state is JobState.RUNNING and now_s < job.until_s:
             return
         if self._time.clock() < self._due_s:
@@ -350,7 +356,7 @@ class _Sending:
             self._due_s = self._time.clock() + 1.0
         else:
             self._reported.broker_is_lost = False
-            if self._sent and not job.claim:
+            if self._sent and not job.claim and not job.drops:
                 self._report_waiting(job)
             self._sent = True
 

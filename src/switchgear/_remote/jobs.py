@@ -67,7 +67,8 @@ class Jobs:
                 return Amended(None)
             if held["schema"] > core.SCHEMA:
                 notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
-                return Amended(None, {**held, "notes": sorted(set(notes))[-core.KEPT_NOTES :]})
+                notes, drops = sorted(set(notes))[-core.KEPT_NOTES :], held.get("drops", 0) + 1
+                return Amended(None, {**held, "notes": notes, "drops": drops})
             found = RemoteJob.load(held)
             given_up = core.is_given_up(found, now_s)
             job = None if given_up else core.claimed(found, holder, now_s, lease_s)

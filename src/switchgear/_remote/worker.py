@@ -39,7 +39,7 @@ from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptO
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce
-from switchgear._run.interrupt import Interrupt
+from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.record import RunFolder
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView
@@ -316,6 +316,8 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         circuit=spec.circuit,
         owner=spec.owner,
         keeps_messages=True,
+        # Dates on the clock that all hosts share: the one of this host may be off.
+        time=Time(wall=context.jobs.now_s),
     )
     outcome = run_attempt(context.place, _within_grant(attempt, job))
     if renewal.lost:

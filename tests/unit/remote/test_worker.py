@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from switchgear._fleet.run_notes import run_note
 from switchgear._hooks.session import Notes
 from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
-from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
-from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel
+from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sending
+from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
 from switchgear._remote.jobs import NO_PARCEL, Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
 from switchgear._remote.worker import WorkerContext, execute
@@ -28,12 +29,13 @@ from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptO
 from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce, has_messages, inbox_name
-from switchgear._run.interrupt import Interrupt
+from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.record import RunFolder, RunUnreadable
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import folder_lock
 from switchgear._run.view import RunView
 from switchgear._stores.base import MemoryLedger, Transaction
+from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 
 AGENT = """\
@@ -450,3 +452,30 @@ def test_a_task_is_interrupted_if_the_user_does_not_wait_for_the_store(
     assert result.exit_reason is ExitReason.INTERRUPTED
     assert "redis://box failed: cannot be reached" in result.reason
     assert list(crew.here.runs.iterdir()) == []
+
+
+def test_an_id_that_an_older_worker_was_given_is_sent_again_soon(crew: Crew) -> None:
+    clock, sent = FakeClock(), list[str]()
+    context = RemoteContext(crew.jobs, lambda run, _: sent.append(run), "b1", {})
+    sending = _Sending(context, (), Time(clock=clock), _Reported())
+    job = RemoteJob(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
+    sending.send_if_due(job, 0.0)
+    clock.advance(dispatch.AFTER_DROP_S)
+    sending.send_if_due(job, 0.0)
+    assert sent == ["r1"]
+    sending.send_if_due(job._replace(drops=1), 0.0)
+    clock.advance(dispatch.AFTER_DROP_S)
+    sending.send_if_due(job._replace(drops=1), 0.0)
+    assert sent == ["r1", "r1"]
+    clock.advance(dispatch.AFTER_DROP_S)
+    sending.send_if_due(job._replace(drops=1), 0.0)
+    assert sent == ["r1", "r1"]
+    assert crew.said == []
+
+
+def test_dates_of_a_run_are_on_the_clock_of_the_store(crew: Crew) -> None:
+    crew.clock_s = 86_400.0
+    result_of(crew.run())
+    run = RunFolder(crew.here.runs / "r1").read()
+    for key in ("started_at", "ended_at"):
+        assert datetime.fromisoformat(run[key]).timestamp() > time.time() + 80_000

@@ -76,6 +76,7 @@ class Attempt(NamedTuple):
     """The person to notify about the run; empty: the one of the agent."""
     keeps_messages: bool = False
     """Whether operators may have written to the run already, see `RunDependencies`."""
+    time: Time = Time()
 
 
 class AttemptOutcome(NamedTuple):
@@ -159,6 +160,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
         dependencies=RunDependencies(
             view=attempt.view,
             interrupt=attempt.interrupt,
+            time=attempt.time,
             circuit=loop,
             policy=None if options.preset is not None or options.given else place.policy_for(loop),
             sinks=place.sinks,
