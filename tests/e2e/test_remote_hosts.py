@@ -152,3 +152,74 @@ def test_the_record_of_a_run_is_where_the_batch_is(hosts: Hosts) -> None:
     assert "+t-0" in diff
     assert (folder / "logs" / "0001.log").exists()
     assert (folder / "prompts" / "0001.txt").exists()
+
+
+def test_a_task_that_a_worker_has_is_not_continued_here_as_well(hosts: Hosts) -> None:
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0."}])
+
+    def said(*words: str) -> tuple[int, str]:
+        done = subprocess.run(
+            hosts.command(*words),
+            cwd=hosts.project,
+            env=hosts.environment("submit"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    batch = hosts.start_batch()
+    try:
+        eventually(lambda: "waiting" in said("runs")[1], "the run is shown as waiting")
+        assert "host: none yet; it waits for a worker" in said("runs", "show", "last")[1]
+        assert "\nwaiting: " in said("status")[1]
+    finally:
+        end(batch)  # SIGKILL
+    for words in (("resume", "last"), ("batch", "tasks.yaml", "--resume")):
+        code, text = said(*words)
+        assert code == 2
+        assert "was given to other hosts, and it waits for a worker: to continue, use" in text
+    hosts.start_worker("one")
+    result = run_batch(hosts, "--resume")
+    assert [task["iterations"] for task in result["tasks"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--broker", "nonsense"), "the broker 'nonsense' is no URL: use one such as redis://"),
+        (
+            ("--repository", "https://me:pass@git.example/x.git"),
+            "https://[redacted]@git.example/x.git contains a password or a token",
+        ),
+        (("--repository", "--upload-pack=x"), "is no URL and no path of a repository"),
+    ],
+)
+def test_an_option_that_cannot_be_right_is_reported_before_the_start(
+    hosts: Hosts, words: tuple[str, ...], message: str
+) -> None:
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0."}])
+    done = subprocess.run(
+        hosts.command("batch", "tasks.yaml", "--on", "celery", *words),
+        cwd=hosts.project,
+        env=hosts.environment("submit"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert not (hosts.project / ".switchgear" / "runs").exists()
+
+
+def test_draining_without_a_broker_reports_it(hosts: Hosts) -> None:
+    done = subprocess.run(
+        hosts.command("worker", "--drain", "--name", "x", "--broker", "redis://:pass@127.0.0.1:1"),
+        cwd=hosts.folder,
+        env=hosts.environment("operator"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "the broker redis://[redacted]@127.0.0.1:1 cannot be reached" in done.stderr

@@ -20,7 +20,7 @@ from switchgear._config.loader import VARIABLE
 from switchgear._core.errors import StoreError
 from switchgear._fleet.targets import Target
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
-from switchgear._remote.jobs import Jobs
+from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._report.run_page import write_report
 from switchgear._run.batch.attempt import (
     SPAWN,
@@ -58,11 +58,12 @@ from switchgear._run.interrupt import Interrupt
 from switchgear._run.loop import agent_of
 from switchgear._run.options import RunOptions
 from switchgear._run.prompt import check_plan
-from switchgear._run.record import runs_root
+from switchgear._run.record import RunFolder, RunUnreadable, runs_root
 from switchgear._run.result import failed_notices, notify_batch_end, targets_of
 from switchgear._run.run_lock import RunConflict, RunLock, folder_lock
 from switchgear._stores.base import ledger_of
 from switchgear._system.login import login_name
+from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
     from switchgear._remote.app import Broker
@@ -163,6 +164,8 @@ def batch(
     if retry_failed and resumed is None:
         fail("--retry-failed belongs to --resume")
     targets = targets_of(notify)
+    if problem := _repository_problem(repository or ""):
+        fail(f"--repository: {problem}")
     with open_session() as session:
         place = workplace(session)
         wanted = _load_batch(place, tasks, parallel, when_alone)
@@ -176,6 +179,8 @@ def batch(
         link = broker_of(session, broker) if engine == "celery" else None
         prepared = _prepare(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
         with prepared.lock:
+            if link is None:
+                _refuse_elsewhere(session, place, prepared)
             remote = None if link is None else (link, repository or "")
             code = _schedule(session, place, prepared, targets, remote, as_json=as_json)
     raise SystemExit(code)
@@ -191,12 +196,28 @@ def broker_of(session: Session, broker: str | None) -> "Broker":
     from switchgear._remote.app import broker_of_store  # noqa: PLC0415  needs Celery
 
     found = broker_of_store(url)
+    if broker and "://" not in broker:
+        fail(
+            f"the broker {broker!r} is no URL: use one such as redis://HOST:6379/0 or amqp://HOST//"
+        )
     if broker:
         is_valkey = broker.startswith(("valkey:", "valkeys:"))
         return found._replace(url=broker.replace("valkey", "redis", 1) if is_valkey else broker)
     if not found.url:
         fail("there is no broker: use --broker URL, SWITCHGEAR_BROKER or a Redis store")
     return found
+
+
+def _repository_problem(url: str) -> str:
+    """Why this URL cannot be given to other hosts; empty: it can."""
+    if url.startswith("-"):
+        return f"{url!r} is no URL and no path of a repository"
+    if redact(url) != url:
+        return (
+            f"{redact(url)} contains a password or a token, which would be saved in the store; leave it out, "
+            "and configure a credential helper or an SSH key on each host"
+        )
+    return ""
 
 
 def workplace(session: Session) -> AttemptDependencies:
@@ -305,6 +326,15 @@ def _prepare(
     return Prepared(wanted, kept, home, tuple(notes), _lock_batch(home))
 
 
+def _refuse_elsewhere(session: Session, place: AttemptDependencies, prepared: Prepared) -> None:
+    """End the command if workers have tasks of this batch: they would be run twice."""
+    for run in (each.run for each in prepared.kept.progress.values() if each.run is not None):
+        with suppress(RunUnreadable):
+            record = RunFolder(place.runs / run).read()
+            if elsewhere := held_elsewhere(ledger_of(session.panel.store.inner), record):
+                fail(elsewhere)
+
+
 def _lock_batch(home: BatchFolder) -> RunLock:
     """The lock of a batch; one that another process runs ends the command."""
     try:
@@ -405,15 +435,17 @@ def _remote_attempts(
 ) -> RemoteAttempts:
     from switchgear._remote.app import Publisher  # noqa: PLC0415  needs Celery
 
+    publisher = Publisher(broker)
     return RemoteAttempts(
         RemoteContext(
             Jobs(ledger_of(session.panel.store.inner)),
-            Publisher(broker),
+            publisher,
             prepared.home.id,
             {task.name: task.labels for task in prepared.batch.tasks},
             prepared.unsettled,
             repository,
             report,
+            publisher.label,
         )
     )
 

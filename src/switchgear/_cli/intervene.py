@@ -172,7 +172,7 @@ def _intervene_in_run(  # noqa: PLR0917
     run = record.read()
     options = run_options_of(session.transact, record, plan)
     seen = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
-    key = _pick_action(choice, messages.agent_calm(seen, "running", options), options)
+    key = _pick_action(choice, messages.agent_calm(seen, run_status(run), options), options)
     if key is None:
         say("\nNo terminal: nothing done. Choose an action with --do.")
         return 0

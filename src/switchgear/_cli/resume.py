@@ -11,12 +11,14 @@ from switchgear._cli.options import fail, json_option, store_options, token_opti
 from switchgear._cli.run import Start, configured, conflict_text, perform
 from switchgear._cli.run_options import check_node, given_flags, limit_flags, settled, taken_out
 from switchgear._cli.views.text import say
+from switchgear._remote.jobs import held_elsewhere
 from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from switchgear._run.options import RunOptions, seconds
 from switchgear._run.record import RunFolder, RunUnreadable, find_run, runs_root
 from switchgear._run.result import program, targets_of
 from switchgear._run.run_lock import RunConflict, RunLock, folder_lock
 from switchgear._run.state import RunState
+from switchgear._stores.base import ledger_of
 
 
 @click.command()
@@ -49,6 +51,8 @@ def resume(
     given, wanted = taken_out(given_flags(flags))
     # Locked before it is read: else this process could repeat what another one did.
     with _lock_run(record) as lock, open_session() as session:
+        if elsewhere := held_elsewhere(ledger_of(session.panel.store.inner), record.read()):
+            fail(elsewhere)
         start = _start(record, given, extra_s)._replace(lock=lock)
         options, note = settled(start.options, wanted, session.config.timeouts)
         check_node(session.panel.budgets, options.budget_node)

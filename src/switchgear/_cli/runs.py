@@ -22,6 +22,7 @@ from switchgear._text.formats import elapsed
 
 COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
 """Lines without wrapping, so that they can be copied."""
+_UNDER_WAY = ("running", "waiting")
 
 
 last_option = click.option(
@@ -148,7 +149,7 @@ def _lines(run: dict[str, Any]) -> tuple[str, str]:
     """A run in two lines: which, how and when; what and for how much."""
     row = run_row(run)
     cost = f", {spent(row['cost_micros'] or 0, row['unknown_prices'])}"
-    if row["status"] == "running":
+    if row["status"] in _UNDER_WAY:
         cost = f" ended{cost} so far" if row["iterations"] else " ended"
     task = clean(" ".join(str(row["task"]).split()), 80)
     count = plural(row["iterations"] or 0, "iteration")
@@ -163,7 +164,7 @@ def when(row: dict[str, Any]) -> str:
     took = f", {elapsed(seconds)}" if isinstance(seconds, int | float) else ""
     if began is None:
         return f"start unknown{took}"
-    if row.get("status") == "running":  # how long its present iteration takes is not recorded yet
+    if row.get("status") in _UNDER_WAY:  # how long its present iteration takes is not recorded yet
         return f"since {began:%Y-%m-%d %H:%M}"
     if ended is None:
         return f"{began:%Y-%m-%d %H:%M}{took}"
@@ -191,7 +192,9 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
         f"circuit: {clean(str(run['circuit']))}",
         f"folder: {clean(str(run['folder']))}",
     ]
-    if run.get("host"):
+    if run_status(run) == "waiting":
+        lines.append("host: none yet; it waits for a worker")
+    elif run.get("host"):
         lines.append(f"host: {clean(str(run['host']))}")
     if end:
         lines.append(f"reason: {clean(str(end.get('reason')), 600)}")
@@ -210,9 +213,10 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
 
 def _duration_text(run: dict[str, Any]) -> str:
     seconds = (run.get("state") or {}).get("seconds")
-    if run_status(run) == "running":
+    status = run_status(run)
+    if status in _UNDER_WAY:
         began = _local_time(run.get("started_at"))
-        return "not yet known" if began is None else f"running since {began:%Y-%m-%d %H:%M:%S}"
+        return "not yet known" if began is None else f"{status} since {began:%Y-%m-%d %H:%M:%S}"
     return elapsed(seconds) if isinstance(seconds, int | float) else "unknown"
 
 

@@ -30,6 +30,7 @@ from switchgear._cli.views.circuits import (
 )
 from switchgear._cli.views.terminal import Screen
 from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._console.runs import run_status
 from switchgear._console.sessions import stopped_words
 from switchgear._console.sources import Sources
 from switchgear._console.values import of_entry, of_page, of_view
@@ -57,11 +58,11 @@ def _in_use(session: Session, views: list[View]) -> tuple[list[View], str, list[
 
 
 def _running(run: dict[str, Any]) -> str:
-    state = run.get("state")
+    status, state = run_status(run), run.get("state")
     done = state.get("iterations") if isinstance(state, dict) else None
-    number = f", iteration {done + 1}" if isinstance(done, int) else ""
+    number = f", iteration {done + 1}" if isinstance(done, int) and status == "running" else ""
     task = clean(" ".join(str(run.get("task")).split()), 60)
-    return f"running: {run['id']}{number}, {clean(str(run.get('agent')), 20)}: {task}"
+    return f"{status}: {run['id']}{number}, {clean(str(run.get('agent')), 20)}: {task}"
 
 
 SHOWN = 50

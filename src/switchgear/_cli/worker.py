@@ -143,8 +143,12 @@ def _serve(
 def _drain(broker: "Broker", name: str) -> None:
     from switchgear._remote.app import Publisher  # noqa: PLC0415  needs Celery
 
-    control = Publisher(broker).control()
-    answers = control.ping(timeout=DRAIN_WAIT_S)
+    publisher = Publisher(broker)
+    control = publisher.control()
+    try:
+        answers = control.ping(timeout=DRAIN_WAIT_S)
+    except Exception as error:  # noqa: BLE001  whatever the broker's client raises
+        fail(f"the broker {publisher.label} cannot be reached ({error}); nothing was changed")
     found = sorted(node for each in answers for node in each if name in {node, node.split("@")[0]})
     if not found:
         fail(f"no worker {name!r} answered within {DRAIN_WAIT_S:g} s; nothing was changed")

@@ -125,6 +125,9 @@ class _Walk:
         if not isinstance(node, ScalarNode) or node.tag not in _TEXTS | _SCALARS:
             self._report.fail(line, f"the tag {shown(node.tag)} is not allowed")
         if node.tag in _TEXTS:
+            if any("\ud800" <= sign <= "\udfff" for sign in node.value):
+                self._report.add_unreadable(place, f"{node.value!a} has half of a surrogate pair")
+                return None
             return node.value
         try:
             value = self._constructor.construct_object(node)

@@ -7,11 +7,13 @@ from switchgear._run.record import ListedRun, is_alive
 
 
 def run_status(run: dict[str, Any]) -> str:
-    """How it ended, or that it is running, or that it was broken off."""
+    """How it ended, or that it is running, waits for a worker, or was broken off."""
     end = run.get("end")
     if isinstance(end, dict):
         return str(end.get("exit_reason"))
-    return "running" if is_alive(run) else "broken off"
+    if not is_alive(run):
+        return "broken off"
+    return "waiting" if run.get("waiting") else "running"
 
 
 def run_row(run: dict[str, Any]) -> dict[str, Any]:

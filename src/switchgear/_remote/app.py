@@ -13,6 +13,7 @@ from celery import Celery
 
 from switchgear._stores.redis.clients import parsed
 from switchgear._stores.url import REDIS_URLS
+from switchgear._text.redact import redact
 
 TASK = "switchgear.execute"
 QUEUE = "switchgear"
@@ -96,6 +97,9 @@ class Publisher:
 
     def __init__(self, broker: Broker) -> None:
         self._app, self._queue = application(broker), broker.queue
+        self.label = redact(broker.url)
+        # The batch tries again itself, and Ctrl-C must not wait for it.
+        self._app.conf.broker_transport_options = {"max_retries": 1, "interval_start": 0}
 
     def __call__(self, run: str, labels: tuple[str, ...]) -> None:
         """Send the id to the queue of these labels. Raises what the broker's client raises."""

@@ -41,6 +41,7 @@ from switchgear._remote.transfer import (
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, options_of
 from switchgear._run.circuits import loop_name, task_name
 from switchgear._run.exit_reasons import ExitReason
+from switchgear._run.formats import iso
 from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.loop import take_locks
@@ -52,6 +53,8 @@ from switchgear._run.view import RunView, guarded
 T = TypeVar("T")
 FIRST_LOOK_S, LAST_LOOK_S, LOOK_SHARE = 0.02, 1.0, 0.1
 """Seconds between looks at a job: a tenth of the time since it last changed, within these limits."""
+AFTER_DROP_S = 1.0
+"""After how long an id is sent again that a worker with an older version was given; longer each time."""
 FIRST_REPEAT_S, LAST_REPEAT_S = 10.0, 300.0
 """After how long without a claim an id is sent again; the wait doubles up to the second."""
 
@@ -72,6 +75,17 @@ class RemoteContext(NamedTuple):
     repository: str = ""
     said: Callable[[str], None] = lambda _: None
     """Shows a message to the user."""
+    broker: str = ""
+    """Its URL without a password."""
+
+
+class _Reported:
+    """What was reported for the whole batch, so that not every task reports it."""
+
+    def __init__(self) -> None:
+        self.labels: set[tuple[str, ...]] = set()
+        """Labels whose workers are missing or busy."""
+        self.broker_is_lost = False
 
 
 class RemoteAttempts:
@@ -85,8 +99,7 @@ class RemoteAttempts:
         """Runs whose work did not arrive: it stays in the store."""
         self._starts: dict[str, Parcel] = {}
         self._sending = threading.Lock()
-        self._waited_for: set[tuple[str, ...]] = set()
-        """Labels whose workers were reported as missing or busy."""
+        self._reported = _Reported()
 
     def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         """Order the attempt, wait for its end, and bring its work home.
@@ -112,11 +125,23 @@ class RemoteAttempts:
         try:
             job = self._patiently(attempt, lambda: self._ordered(place, attempt, adopt=adopt))
         except (TransferError, ParcelTooLarge) as problem:
+            _record_of(place, attempt).discard()
             return AttemptOutcome(None, str(problem), began=False)
         except StoreError as trouble:  # the user did not want to wait for it
-            return AttemptOutcome(None, str(trouble), began=False)
+            return self._not_ordered(place, attempt, trouble)
         job = self._awaited(_Mirror(place, attempt, self._context), job)
         return self._brought_home(place, attempt, run, job)
+
+    def _not_ordered(
+        self, place: AttemptDependencies, attempt: Attempt, trouble: StoreError
+    ) -> AttemptOutcome:
+        record = _record_of(place, attempt)
+        begun = read_run(record)
+        state = RunState() if begun is None else RunState.load(begun["state"])
+        values = _end_values(state, ExitReason.INTERRUPTED, f"stopped while {trouble}")
+        record.discard()
+        outcome = outcome_of(values, place, attempt.task, record.id, shown_by="")
+        return outcome._replace(began=False)
 
     def _patiently(self, attempt: Attempt, work: Callable[[], T]) -> T:
         """Do it as soon as the store can be reached; after a request to stop, raise what the store raises."""
@@ -140,6 +165,9 @@ class RemoteAttempts:
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
         begun = read_run(record)
+        if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
+            jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
+            job = None
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
         now = snapshot(folder, name)
@@ -199,7 +227,7 @@ class RemoteAttempts:
         """Wait until the job is finished; send its id again when no worker claims it."""
         jobs, run = self._context.jobs, job.spec.run
         interrupt = mirror.attempt.interrupt or Interrupt()
-        sending = _Sending(self._context, job.spec.labels, self._time, self._waited_for)
+        sending = _Sending(self._context, job.spec.labels, self._time, self._reported)
         lost, changed_s, seen = "", time.monotonic(), (job.state, job.claim, job.written)
         while True:
             try:
@@ -251,9 +279,14 @@ class RemoteAttempts:
                 how = f"git -C {where} diff {job.spec.folder.commit[:12]} {reference}"
                 self._apply_work(attempt, job, reference)
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
-        if outcome.result is not None:
-            clear_announcement(record.path)
-            result = write_end(record, outcome.result, how, place.report, is_missing=bool(missing))
+        clear_announcement(record.path)
+        result = outcome.result
+        if result is None:  # no worker could begin or end it: its record still ends
+            ended = _ended_here(job, ExitReason.AGENT_ERROR, outcome.problem)
+            result = outcome_of(ended, place, attempt.task, run, shown_by=how).result
+        if result is not None:
+            result = write_end(record, result, how, place.report, is_missing=bool(missing))
+        if outcome.result is not None and result is not None:
             attempt.view.ended(result)
         return outcome
 
@@ -291,17 +324,20 @@ class _Sending:
         context: RemoteContext,
         labels: tuple[str, ...],
         on: Time,
-        waited_for: set[tuple[str, ...]],
+        reported: _Reported,
     ) -> None:
         self._context, self._labels, self._time = context, labels, on
-        self._waited_for, self._sent = waited_for, False
+        self._reported, self._sent = reported, False
         self._due_s, self._wait_s = on.clock(), FIRST_REPEAT_S
-        self._claim = 0
-        self._trouble = ""
+        self._claim = self._drops = 0
 
     def send_if_due(self, job: RemoteJob, now_s: float) -> None:
         if job.claim != self._claim:  # a worker had it: if that one is lost, do not wait for long
             self._claim, self._wait_s, self._due_s = job.claim, FIRST_REPEAT_S, self._time.clock()
+        if job.drops > self._drops:  # the next worker may have a newer version
+            self._drops, self._wait_s = job.drops, FIRST_REPEAT_S
+            wait_s = min(AFTER_DROP_S * job.drops, FIRST_REPEAT_S)
+            self._due_s = min(self._due_s, self._time.clock() + wait_s)
         if job.state is JobState.RUNNING and now_s < job.until_s:
             return
         if self._time.clock() < self._due_s:
@@ -311,21 +347,24 @@ class _Sending:
         try:
             self._context.publish(job.spec.run, self._labels)
         except Exception as error:  # noqa: BLE001  whatever the broker's client raises
-            if not self._trouble:
-                self._context.said(f"the broker cannot be reached ({error}); trying again")
-            self._trouble, self._wait_s = str(error), FIRST_REPEAT_S
+            if not self._reported.broker_is_lost:
+                self._context.said(
+                    f"the broker {self._context.broker} cannot be reached ({error}); check that it runs, and "
+                    "that --broker, SWITCHGEAR_BROKER or the store is right; trying again"
+                )
+            self._reported.broker_is_lost, self._wait_s = True, FIRST_REPEAT_S
             self._due_s = self._time.clock() + 1.0
         else:
-            self._trouble = ""
-            if self._sent and not job.claim:
+            self._reported.broker_is_lost = False
+            if self._sent and not job.claim and not job.drops:
                 self._report_waiting(job)
             self._sent = True
 
     def _report_waiting(self, job: RemoteJob) -> None:
         """Show once per labels that no worker takes a task: nothing else would show why it waits."""
-        if self._labels in self._waited_for:
+        if self._labels in self._reported.labels:
             return
-        self._waited_for.add(self._labels)
+        self._reported.labels.add(self._labels)
         which = f" with the labels {', '.join(self._labels)}" if self._labels else ""
         task = job.spec.task["name"]
         self._context.said(
@@ -341,13 +380,14 @@ class _Mirror:
         self, place: AttemptDependencies, attempt: Attempt, context: RemoteContext
     ) -> None:
         self.attempt = attempt
+        self._place, self._ordered_at = place, iso(time.time())
         self._record = _record_of(place, attempt)
         self._context = context
         self._seen: tuple[object, ...] = ()
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
         self._noted: set[str] = set()
-        self._announced = announcement(self._record.path)
+        self._announced: tuple[int, int] | None = None
 
     def pass_messages_on(self) -> None:
         """Let the worker read a message of an operator that was announced here."""
@@ -361,13 +401,13 @@ class _Mirror:
             if note not in self._noted:
                 self._noted.add(note)
                 self._context.said(f"[{self.attempt.task.name}] {note}")
-        seen = (job.order, job.claim, job.written, job.state)
-        if job.run is None or seen == self._seen:
+        seen = (job.order, job.claim, job.written, job.state, job.run is None)
+        if seen == self._seen:
             return
         self._seen = seen
         run = self._localised(job)
         self._record.make()
-        if not self._begun:
+        if not self._begun and job.run is not None:
             self._begun = True
             self.attempt.view.started({**run, "resumed": bool(self._written)})
         if job.written > self._written:
@@ -378,13 +418,30 @@ class _Mirror:
         self._record.write(run)
 
     def _localised(self, job: RemoteJob) -> dict[str, Any]:
-        pid = os.getpid()
-        return {
-            **(job.run or {}),
+        pid, waits = os.getpid(), job.state is JobState.WAITING
+        run = {
+            **(self._unbegun(job) if job.run is None else job.run),
             "folder": self.attempt.progress.folder,
             "pid": pid,
             "pid_began": process_began(pid),
-            "host": job.holder,
+            "host": "" if waits else job.holder,
+            "waiting": waits,
+        }
+        if job.state is not JobState.DONE:
+            run |= {"end": None, "ended_at": None}  # of an earlier attempt
+        return run
+
+    def _unbegun(self, job: RemoteJob) -> dict[str, Any]:
+        """The record of a run that no worker has begun."""
+        options = options_of(self._place, self.attempt.task)
+        return {
+            "id": self._record.id,
+            "task": options.task,
+            "agent": options.agent_label,
+            "circuit": job.spec.circuit,
+            "started_at": self._ordered_at,
+            "options": options.dump(),
+            "state": RunState().dump(),
         }
 
 
@@ -394,6 +451,10 @@ def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
 
 def _spent(run: Mapping[str, Any] | None) -> int:
     return 0 if run is None else RunState.load(run["state"]).spent_micros
+
+
+def _iterations(run: Mapping[str, Any] | None) -> int:
+    return 0 if run is None else RunState.load(run["state"]).iterations
 
 
 def _interrupted(job: RemoteJob) -> dict[str, Any]:
@@ -411,15 +472,20 @@ def _given_up(job: RemoteJob) -> dict[str, Any]:
 def _ended_here(job: RemoteJob, reason: ExitReason, sentence: str) -> dict[str, Any]:
     """The outcome of a job that no worker ends."""
     state = RunState() if job.run is None else RunState.load(job.run["state"])
+    values = _end_values(state, reason, sentence)
+    return {**values, "began": bool(job.claim), "circuit": job.spec.circuit}
+
+
+def _end_values(state: RunState, reason: ExitReason, sentence: str) -> dict[str, Any]:
     return {
         "problem": "",
         "gave_up": None,
         "unpriced": False,
-        "began": bool(job.claim),
+        "began": False,
         "exit_reason": str(reason),
         "reason": sentence,
         "evidence": [],
-        "circuit": job.spec.circuit,
+        "circuit": "",
         "held": None,
         "notes": [],
         "state": state.dump(),

@@ -100,6 +100,8 @@ class RemoteJob(NamedTuple):
     outcome: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
     """Why hosts could not execute it, newest last."""
+    drops: int = 0
+    """How often the id was given to a worker with an older version, which cannot execute the job."""
     losses: int = 0
     """How many workers in a row were lost during the current iteration, the present one not counted."""
 
@@ -151,6 +153,7 @@ def ordered(
         state=JobState.WAITING,
         until_s=0.0,
         stop=Stop.NO,
+        announced=0,
         work=work if any(work) else job.work,
         outcome=None,
         losses=0,

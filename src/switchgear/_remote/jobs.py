@@ -67,7 +67,8 @@ class Jobs:
                 return Amended(None)
             if held["schema"] > core.SCHEMA:
                 notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
-                return Amended(None, {**held, "notes": sorted(set(notes))[-core.KEPT_NOTES :]})
+                notes, drops = sorted(set(notes))[-core.KEPT_NOTES :], held.get("drops", 0) + 1
+                return Amended(None, {**held, "notes": notes, "drops": drops})
             found = RemoteJob.load(held)
             given_up = core.is_given_up(found, now_s)
             job = None if given_up else core.claimed(found, holder, now_s, lease_s)
@@ -104,7 +105,7 @@ class Jobs:
         def saved(job: RemoteJob | None, _: float) -> RemoteJob:
             job = _held(job, claim)
             return job._replace(
-                run=record,
+                run=record or job.run,  # empty: the worker could not begin it
                 work=work if any(work) else job.work,
                 written=job.written + len(iterations),
                 state=job.state if outcome is None else JobState.DONE,
@@ -193,6 +194,27 @@ class Jobs:
             return Amended(None) if job is None else Amended(job, job.dump(), tuple(lines))
 
         return self._ledger.amend(JOBS, run, work)
+
+
+def held_elsewhere(ledger: Ledger, run: Mapping[str, Any]) -> str:
+    """Where the work of a run is, if a batch on several hosts has not brought it here; empty: it is here.
+
+    `run` is what its run.json holds. To continue the run here would repeat the work and its cost.
+    """
+    if "host" not in run or run.get("end") is not None:
+        return ""
+    job = Jobs(ledger).get(str(run["id"]))
+    if job is None:
+        return ""
+    where = {
+        JobState.WAITING: "it waits for a worker",
+        JobState.RUNNING: f"{job.holder} works on it",
+        JobState.DONE: f"{job.holder} has finished it",
+    }[job.state]
+    return (
+        f"run {job.spec.run} was given to other hosts, and {where}: to continue, use "
+        f"`switchgear batch TASKS.YAML --resume {job.spec.batch} --on celery`"
+    )
 
 
 def _put(text: str) -> Work:

@@ -282,11 +282,13 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
             if _tree(git, now.commit) != _tree(git, work.commit):
                 return f"{folder} was changed while the task was running elsewhere; it is left as it is"
         elif now.is_clean:
+            if hidden := _hidden_file(git, start.commit, work.commit):
+                return f"{hidden}, which git ignores or another repository has, would be replaced"
             _restore(git, start, work)
         else:
             _patch(git, start.commit, work.commit)
-        if work.head != now.head and git("merge-base", now.head, work.head).strip() == now.head:
-            # The agent committed.
+        if work.head != now.head and not git("rev-list", "-n1", now.head, f"^{work.head}"):
+            # The agent committed: its HEAD has everything that this one has.
             git(
                 "update-ref",
                 "-m",
@@ -337,6 +339,24 @@ def _patch(git: Git, start: str, work: str) -> None:
     for done in (difference, applied):
         if done.returncode:
             raise GitError(done.stderr.decode(errors="replace").strip()[:500])
+
+
+def _hidden_file(git: Git, start: str, work: str) -> str | None:
+    """A file that the work would replace although `start` does not have it; `None`: there is none.
+
+    Git ignores it, or it is in a submodule: it was not sent, so the agent did not know it.
+    """
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", start, work)
+    fields = git(*words).split("\0")[:-1]
+    changes = list(zip(fields[1::2], fields[::2], strict=True))
+    known = {name for name, kind in changes if kind != "A"}
+    for name in (name for name, kind in changes if kind == "A"):
+        for part in (*reversed(Path(name).parents), Path(name)):
+            place = git.top / part
+            is_folder = place.is_dir() and not place.is_symlink() and str(part) != name
+            if str(part) not in known and not is_folder and os.path.lexists(place):
+                return str(place)
+    return None
 
 
 def _restore(git: Git, start: Parcel, work: Parcel) -> None:

@@ -11,7 +11,7 @@ from switchgear._run.batch.attempt import AttemptDependencies, AttemptOutcome, o
 from switchgear._run.batch.model import Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.formats import iso
-from switchgear._run.record import RunFolder, RunUnreadable
+from switchgear._run.record import RunFolder, RunUnreadable, has_started
 from switchgear._run.result import Checkpoint, RunResult, write_receipt
 from switchgear._run.state import RunState
 from switchgear._stuck.timeouts import Estimate
@@ -115,9 +115,10 @@ def write_iterations(record: RunFolder, iterations: Iterable[Mapping[str, Any]])
 def read_run(record: RunFolder) -> dict[str, Any] | None:
     """What run.json holds; `None`: the run has not started, or cannot be read."""
     try:
-        return record.read()
+        run = record.read()
     except RunUnreadable:
         return None
+    return run if has_started(run) else None
 
 
 def without_work(values: Mapping[str, Any], problem: str) -> dict[str, Any]:
@@ -142,8 +143,9 @@ def write_end(
     `shown_by` is the command that shows the work where the batch runs; empty: there is none. `is_missing`:
     the work did not arrive. A run that no worker ended ends here. Returns the result with the paths.
     """
-    run = read_run(record)
-    if run is None:
+    try:
+        run = record.read()
+    except RunUnreadable:
         return result
     end = run.get("end")
     if not isinstance(end, dict) or is_missing:

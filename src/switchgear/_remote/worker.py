@@ -39,7 +39,7 @@ from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptO
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce
-from switchgear._run.interrupt import Interrupt
+from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.record import RunFolder
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView
@@ -93,6 +93,8 @@ class _Renewal:
     def __init__(self, context: WorkerContext, job: RemoteJob) -> None:
         self.interrupt = Interrupt()
         self.lost = False
+        self.has_record = False
+        """Whether the record of the run is rebuilt, so that messages of operators can be announced to it."""
         self._context, self._job = context, job
         self._over = threading.Event()
         self._thread = threading.Thread(
@@ -115,7 +117,7 @@ class _Renewal:
 
     def _renew(self) -> None:
         lease_s, run, claim = self._context.lease_s, self._job.spec.run, self._job.claim
-        renewed_s, announced = time.monotonic(), self._job.announced
+        renewed_s, announced = time.monotonic(), 0
         while not self._over.wait(min(LOOK_S, lease_s / 4)):
             asked_s = time.monotonic()
             try:
@@ -133,10 +135,10 @@ class _Renewal:
                     return
                 continue
             stop = job.stop
-            if job.announced != announced:
-                announced = job.announced
-                with suppress(OSError):
+            if self.has_record and job.announced != announced:
+                with suppress(OSError):  # the run has not made its folder yet
                     announce(self._context.place.runs / run)
+                    announced = job.announced
             if stop is Stop.GENTLY and not self.interrupt.asked:
                 self.interrupt.ask("the batch")
             while stop is Stop.NOW and self.interrupt.asked < 2:
@@ -300,6 +302,11 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         failed = AttemptOutcome(None, f"{host_name()}: {problem}", began=job.claim > 1)
         saving.finish(failed, has_work=False)
         return f"failed: {problem}"
+    renewal.has_record = True
+    if job.announced:  # while the job waited: the first prompt has it
+        with suppress(OSError):
+            saving.record.make()
+            announce(saving.record.path)
     task = task_of(spec.task)
     progress = Progress(
         Status.RUNNING, run=spec.run, folder=str(folder / spec.inside), timeout_s=spec.timeout_s
@@ -308,6 +315,9 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         *(task, progress, spec.grant_micros, saving, renewal.interrupt),
         circuit=spec.circuit,
         owner=spec.owner,
+        keeps_messages=True,
+        # Dates on the clock that all hosts share: the one of this host may be off.
+        time=Time(wall=context.jobs.now_s),
     )
     outcome = run_attempt(context.place, _within_grant(attempt, job))
     if renewal.lost:

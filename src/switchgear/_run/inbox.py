@@ -108,7 +108,8 @@ class OperatorInbox:
     """The messages to one run. Used by one thread.
 
     `is_watched`: the run detects a stuck agent, and so is a session that other hosts can reach:
-    its note exists from the beginning, and is read before each iteration.
+    its note exists from the beginning, and is read before each iteration. `keeps_messages`: what operators
+    wrote before this process began counts; else it was for an earlier process.
     """
 
     def __init__(
@@ -120,13 +121,14 @@ class OperatorInbox:
         *,
         is_watched: bool,
         clock: Callable[[], float],
+        keeps_messages: bool = False,
     ) -> None:
         self._store = store
         self._folder = record.path
         self._limit_s = limit_s
         self._is_watched = is_watched
         self._clock = clock
-        self._seen = announcement(self._folder)
+        self._seen = None if keeps_messages else announcement(self._folder)
         self._waiting = OperatorMessages()
         self._paused_since_s: float | None = None
         self._paused_s = 0.0
@@ -134,9 +136,11 @@ class OperatorInbox:
         """The name of the run's session."""
 
         def begin(tx: Transaction) -> None:
-            now_s = tx.now_s
-            notes = Notes(agent, began_s=now_s, heard_s=now_s, works=True, limit_s=limit_s)
-            tx.note = notes.dump()
+            now_s, notes = tx.now_s, Notes.load(tx.note)
+            if notes.ended or not keeps_messages:
+                notes = Notes()
+            notes = notes._replace(agent=agent, began_s=now_s, heard_s=now_s, works=True)
+            tx.note = notes._replace(limit_s=limit_s).dump()
 
         if is_watched or self._seen is not None:
             with suppress(StoreError):
@@ -178,9 +182,9 @@ class OperatorInbox:
 
     def _read(self) -> None:
         def work(tx: Transaction) -> tuple[OperatorMessages, float]:
-            if tx.note is None:
-                return OperatorMessages(), 0.0
             notes = Notes.load(tx.note)
+            if tx.note is None or notes.ended:
+                return OperatorMessages(), 0.0
             left = {key: value for key, value in notes.more.items() if key != _MORE}
             row = notes.more.get(_MORE)
             hand_over = str(row.get("hand_over") or "") if isinstance(row, dict) else ""

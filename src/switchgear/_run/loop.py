@@ -141,6 +141,7 @@ class Runner:
                 options.agent_label,
                 options.timeout_s,
                 is_watched=options.stuck,
+                keeps_messages=dependencies.keeps_messages,
                 clock=dependencies.time.clock,
             ),
         )

@@ -149,6 +149,11 @@ def write_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
     return None
 
 
+def has_started(run: dict[str, Any]) -> bool:
+    """Whether an agent may have worked: a run that waits for a worker has a record, too."""
+    return (run.get("state") or {}).get("started_s") is not None
+
+
 def circuit_of(record: RunFolder) -> str | None:
     """The circuit that a run was started with; `None`: it has not started, or cannot be read."""
     try:

@@ -44,7 +44,12 @@ from switchgear._text.redact import redact
 TEXT, JSON = "receipt.txt", "receipt.json"
 SCHEMA = 1
 _EVIDENCE = 5
-_RUNNING = ("running", "broken off")
+
+
+def _unended(run: Mapping[str, Any], *, alive: bool) -> str:
+    if not alive:
+        return "broken off"
+    return "waiting" if run.get("waiting") else "running"
 
 
 def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]:
@@ -65,7 +70,7 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
             "validation": _line(options.get("validate"), 300) or None,
             "circuit": _line(run.get("circuit"), 300),
         },
-        "exit_reason": _line(reason, 40) if reason else _RUNNING[0 if alive else 1],
+        "exit_reason": _line(reason, 40) if reason else _unended(run, alive=alive),
         "exit_code": end.get("exit_code"),
         "exit_signal": CIRCUIT_OPEN if reason == "circuit_breaker" else None,
         "success": end.get("success") is True,

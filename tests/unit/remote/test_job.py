@@ -142,6 +142,7 @@ def test_an_older_worker_skips_a_job_of_newer_code_with_a_note() -> None:
     stored = ledger.value("job", "r1")
     assert stored["state"] == "waiting"
     assert stored["notes"] == ["old-host has an older version of Switchgear"]
+    assert stored["drops"] == 1
 
 
 def test_a_finished_run_that_is_submitted_again_keeps_its_start_and_its_record(jobs: Jobs) -> None:

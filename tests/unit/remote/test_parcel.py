@@ -255,3 +255,70 @@ def test_a_repository_that_cannot_be_fetched_is_named_with_the_cause_in_front(
     shown = redact(str(caught.value))
     assert "127.0.0.1:1/x.git could not be fetched: fatal: unable to access" in shown
     assert "pass-word-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ignored", "folder", "folder/below"])
+def test_an_ignored_file_that_the_agent_did_not_know_is_not_replaced(
+    project: Path, tmp_path: Path, name: str
+) -> None:
+    """The agent removes the .gitignore and adds a file of the same name."""
+    (project / ".gitignore").write_text("ignored\nfolder\n")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "clean")
+    (project / "folder").write_text("private\n")
+    start, other = sent(project, tmp_path)
+    (other / ".gitignore").unlink()
+    (other / name).parent.mkdir(exist_ok=True)
+    (other / name).write_text("from the worker\n")
+    work = brought(project, other, start, tmp_path)
+    problem = apply(project, start, work, "now")
+    assert problem is not None
+    assert "which git ignores or another repository has, would be replaced" in problem
+    assert (project / "ignored").read_text() == "stays here"
+    assert (project / "folder").read_text() == "private\n"
+    assert git(project, "status", "--porcelain") == ""
+
+
+def test_a_file_of_a_submodule_that_was_not_sent_is_not_replaced(
+    project: Path, tmp_path: Path
+) -> None:
+    git(project, "init", "-q", "sub")
+    (project / "sub" / "file").write_text("of the submodule\n")
+    git(project / "sub", "add", "file")
+    git(project / "sub", "commit", "-qm", "sub")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "with a submodule")
+    start, other = sent(project, tmp_path)
+    (other / "sub").mkdir(exist_ok=True)
+    (other / "sub" / "file").write_text("from the worker\n")
+    work = brought(project, other, start, tmp_path)
+    problem = apply(project, start, work, "now")
+    assert problem is not None
+    assert problem.startswith(str(project / "sub" / "file"))
+    assert (project / "sub" / "file").read_text() == "of the submodule\n"
+
+
+def test_a_file_that_becomes_a_folder_comes_back(project: Path, tmp_path: Path) -> None:
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "clean")
+    start, other = sent(project, tmp_path)
+    (other / "committed").unlink()
+    (other / "committed").mkdir()
+    (other / "committed" / "inside").write_text("x\n")
+    work = brought(project, other, start, tmp_path)
+    assert apply(project, start, work, "now") is None
+    assert (project / "committed" / "inside").read_text() == "x\n"
+
+
+def test_work_on_a_history_of_its_own_is_applied_and_leaves_head(
+    project: Path, tmp_path: Path
+) -> None:
+    start, other = sent(project, tmp_path)
+    git(other, "checkout", "-q", "--orphan", "own")
+    git(other, "commit", "-qam", "unrelated")
+    (other / "later").write_text("x")
+    work = brought(project, other, start, tmp_path)
+    before = git(project, "rev-parse", "HEAD")
+    assert apply(project, start, work, "now") is None
+    assert (project / "later").read_text() == "x"
+    assert git(project, "rev-parse", "HEAD") == before

@@ -1,34 +1,41 @@
 """An attempt goes to a worker and comes back, in one process; what cannot come back is never done again."""
 
 import shlex
+import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from switchgear import Panel
+from switchgear._console.runs import run_status
+from switchgear._core.errors import StoreError
 from switchgear._fleet.run_notes import run_note
 from switchgear._hooks.session import Notes
 from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
-from switchgear._remote.dispatch import RemoteAttempts, RemoteContext
-from switchgear._remote.job import MOST_LOSSES, Parcel
-from switchgear._remote.jobs import NO_PARCEL, Jobs
+from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sending
+from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
+from switchgear._remote.jobs import NO_PARCEL, Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
 from switchgear._remote.worker import WorkerContext, execute
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
 from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce, has_messages, inbox_name
-from switchgear._run.record import RunFolder
+from switchgear._run.interrupt import Interrupt, Time
+from switchgear._run.record import RunFolder, RunUnreadable
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import folder_lock
 from switchgear._run.view import RunView
 from switchgear._stores.base import MemoryLedger, Transaction
+from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 
 AGENT = """\
@@ -85,6 +92,10 @@ class Crew:
         self.lines = Lines()
         self.repository = ""
         self.labels: tuple[str, ...] = ()
+        self.interrupt: Interrupt | None = None
+        self.stuck = False
+        self.shown_at_publish: list[str] = []
+        """How the run was shown when its id was published."""
         self.lost_ids = 0
         """How many of the first ids no worker receives."""
         self.threads: list[threading.Thread] = []
@@ -92,6 +103,8 @@ class Crew:
     def publish(self, run: str, labels: tuple[str, ...]) -> None:
         assert labels == self.labels
         self.published += 1
+        with suppress(RunUnreadable):
+            self.shown_at_publish.append(run_status(RunFolder(self.here.runs / run).read()))
         if self.published <= self.lost_ids:
             return
         self.threads.append(threading.Thread(target=self.work, args=(run,)))
@@ -102,8 +115,8 @@ class Crew:
         context = WorkerContext(self.jobs, self.there, root / "work", UnpackedStarts(root / "s"))
         execute(context, run)
 
-    def run(self) -> AttemptOutcome:
-        flags = {"agent_cmd": f"sh {self.agent}", "stuck": False}
+    def run(self, *, forget: bool = True) -> AttemptOutcome:
+        flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck}
         task = Task("t", "do it.", flags=flags)
         progress = Progress(Status.RUNNING, run="r1", folder=str(self.project), timeout_s=LIMIT_S)
         context = RemoteContext(
@@ -113,14 +126,17 @@ class Crew:
             {"t": self.labels},
             repository=self.repository,
             said=self.said.append,
+            broker="redis://box",
         )
         attempts = RemoteAttempts(context)
         try:
-            outcome = attempts(self.here, Attempt(task, progress, view=self.lines))
+            attempt = Attempt(task, progress, view=self.lines, interrupt=self.interrupt)
+            outcome = attempts(self.here, attempt)
         finally:
             for thread in self.threads:
                 thread.join(LIMIT_S)
-        attempts.forget(["r1"])
+        if forget:
+            attempts.forget(["r1"])
         return outcome
 
     @property
@@ -319,3 +335,147 @@ def test_a_message_of_an_operator_reaches_the_run_on_its_host(crew: Crew) -> Non
     result = result_of(crew.run())
     assert (result.exit_reason, result.reason) == (ExitReason.INTERRUPTED, "enough")
     assert not has_messages(crew.here.runs / "r1")
+
+
+def test_a_run_that_waits_for_a_worker_is_shown_as_waiting(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "FIRST_REPEAT_S", 0.05)
+    crew.lost_ids = 1
+    assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
+    assert crew.shown_at_publish == ["waiting"]
+    run = RunFolder(crew.here.runs / "r1").read()
+    assert (run_status(run), run["waiting"], run["task"]) == ("completed", False, "do it.")
+    assert crew.lines.calls == ["started", "iteration ended", "ended"]
+
+
+def test_a_run_that_is_stopped_while_it_waits_has_an_end(crew: Crew) -> None:
+    crew.lost_ids, crew.interrupt = 1, Interrupt()
+    crew.interrupt.ask("you")
+    assert result_of(crew.run()).exit_reason is ExitReason.INTERRUPTED
+    assert crew.shown["exit_reason"] == "interrupted"
+    crew.interrupt = None
+    again = result_of(crew.run())
+    assert (again.exit_reason, again.state.resumptions) == (ExitReason.COMPLETED, 0)
+
+
+def test_a_run_that_no_worker_can_begin_has_an_end(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack(*_: object) -> None:
+        raise TransferError("the bundle is damaged")
+
+    monkeypatch.setattr(UnpackedStarts, "unpack", unpack)
+    outcome = crew.run()
+    assert (outcome.result, outcome.began) == (None, False)
+    assert crew.shown["exit_reason"] == "agent_error"
+    assert crew.shown["reason"].endswith("the bundle is damaged")
+
+
+def test_a_run_that_could_not_be_ordered_leaves_no_folder(crew: Crew) -> None:
+    shutil.rmtree(crew.project / ".git")
+    assert "is not in a git repository" in crew.run().problem
+    assert list(crew.here.runs.iterdir()) == []
+
+
+@pytest.mark.parametrize("stuck", [True, False])
+def test_a_message_to_a_run_that_waits_is_in_its_first_prompt(crew: Crew, *, stuck: bool) -> None:
+    crew.stuck = stuck
+
+    def send(tx: Transaction) -> None:
+        tx.note = Notes("sh", pending=("try something else",)).dump()
+
+    crew.here.panel.store.transact(inbox_name("r1"), send)
+    (crew.here.runs / "r1").mkdir(parents=True)
+    announce(crew.here.runs / "r1")
+
+    def published(run: str, labels: tuple[str, ...]) -> None:
+        """As if a worker took the job after the message was announced."""
+        crew.jobs.announce(run)
+        Crew.publish(crew, run, labels)
+
+    crew.publish = published  # type: ignore[method-assign]
+    result_of(crew.run())
+    prompt = RunFolder(crew.here.runs / "r1").prompt_file(1).read_text()
+    assert "try something else" in prompt
+
+
+def test_what_a_run_did_here_in_the_meantime_counts(crew: Crew) -> None:
+    """A killed batch leaves the job in the store; then `switchgear resume` continued the run here."""
+    result_of(crew.run(forget=False))
+    record = RunFolder(crew.here.runs / "r1")
+    run = record.read()
+    record.write({**run, "state": {**run["state"], "iterations": 3, "spent_micros": 3 * CENT}})
+    result = result_of(crew.run())
+    assert (result.state.iterations, result.state.spent_micros) == (4, 4 * CENT)
+
+
+def test_a_run_that_other_hosts_have_is_not_continued_here(crew: Crew) -> None:
+    ledger = MemoryLedger("memory:", time.time)
+    jobs = Jobs(ledger)
+    run = {"id": "r1", "host": "", "end": None}
+    assert not held_elsewhere(ledger, run)
+    jobs.order(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
+    assert "it waits for a worker" in held_elsewhere(ledger, run)
+    jobs.claim("r1", "box:1", 60.0)
+    assert "box:1 works on it: to continue, use" in held_elsewhere(ledger, run)
+    assert "--resume b1 --on celery" in held_elsewhere(ledger, run)
+    assert not held_elsewhere(ledger, {**run, "end": {}})
+    assert not held_elsewhere(ledger, {"id": "r1", "end": None})  # it never left this host
+
+
+def test_a_broker_that_is_lost_is_reported_once(crew: Crew) -> None:
+    left, publish = [OSError("refused"), OSError("refused")], crew.publish
+
+    def unreachable(run: str, labels: tuple[str, ...]) -> None:
+        if left:
+            raise left.pop()
+        publish(run, labels)
+
+    crew.publish = unreachable  # type: ignore[method-assign]
+    assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
+    assert left == []
+    [line] = crew.said
+    assert line.startswith("the broker redis://box cannot be reached (refused); check that it runs")
+
+
+def test_a_task_is_interrupted_if_the_user_does_not_wait_for_the_store(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_run: str) -> None:
+        raise StoreError("redis://box", "cannot be reached", "check that it runs")
+
+    monkeypatch.setattr(crew.jobs, "get", lost)
+    crew.interrupt = Interrupt()
+    crew.interrupt.ask("you")
+    result = result_of(crew.run(forget=False))
+    assert result.exit_reason is ExitReason.INTERRUPTED
+    assert "redis://box failed: cannot be reached" in result.reason
+    assert list(crew.here.runs.iterdir()) == []
+
+
+def test_an_id_that_an_older_worker_was_given_is_sent_again_soon(crew: Crew) -> None:
+    clock, sent = FakeClock(), list[str]()
+    context = RemoteContext(crew.jobs, lambda run, _: sent.append(run), "b1", {})
+    sending = _Sending(context, (), Time(clock=clock), _Reported())
+    job = RemoteJob(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
+    sending.send_if_due(job, 0.0)
+    clock.advance(dispatch.AFTER_DROP_S)
+    sending.send_if_due(job, 0.0)
+    assert sent == ["r1"]
+    sending.send_if_due(job._replace(drops=1), 0.0)
+    clock.advance(dispatch.AFTER_DROP_S)
+    sending.send_if_due(job._replace(drops=1), 0.0)
+    assert sent == ["r1", "r1"]
+    clock.advance(dispatch.AFTER_DROP_S)
+    sending.send_if_due(job._replace(drops=1), 0.0)
+    assert sent == ["r1", "r1"]
+    assert crew.said == []
+
+
+def test_dates_of_a_run_are_on_the_clock_of_the_store(crew: Crew) -> None:
+    crew.clock_s = 86_400.0
+    result_of(crew.run())
+    run = RunFolder(crew.here.runs / "r1").read()
+    for key in ("started_at", "ended_at"):
+        assert datetime.fromisoformat(run[key]).timestamp() > time.time() + 80_000

@@ -150,3 +150,8 @@ def test_a_need_that_is_nearly_a_name_is_suggested(tmp_path: Path) -> None:
 def test_an_agent_of_its_own_replaces_the_command_of_the_defaults(tmp_path: Path) -> None:
     text = "defaults: {agent_cmd: my-agent}\ntasks:\n  - {name: a, task: x, agent: codex}\n"
     assert read(tmp_path, text)[0].flags == {"agent": "codex"}
+
+
+def test_half_of_a_surrogate_pair_is_reported_before_anything_starts(tmp_path: Path) -> None:
+    problem = wrong(tmp_path, 'tasks:\n  - {name: a, task: "do \\ud800 it", agent: codex}')
+    assert "tasks.yaml:2: tasks[0].task: 'do \\ud800 it' has half of a surrogate pair" in problem

@@ -21,7 +21,13 @@ from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.loop import Runner, agent_of, take_locks
 from switchgear._run.options import RunOptions, run_options
-from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, timeout_by_policy
+from switchgear._run.record import (
+    RunFolder,
+    RunUnreadable,
+    circuit_of,
+    has_started,
+    timeout_by_policy,
+)
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import Choose, RunDependencies, RunState
@@ -68,6 +74,9 @@ class Attempt(NamedTuple):
     """The circuit of the loop; empty: the one of the folder, the task and the agent."""
     owner: str = ""
     """The person to notify about the run; empty: the one of the agent."""
+    keeps_messages: bool = False
+    """Whether operators may have written to the run already, see `RunDependencies`."""
+    time: Time = Time()
 
 
 class AttemptOutcome(NamedTuple):
@@ -151,6 +160,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
         dependencies=RunDependencies(
             view=attempt.view,
             interrupt=attempt.interrupt,
+            time=attempt.time,
             circuit=loop,
             policy=None if options.preset is not None or options.given else place.policy_for(loop),
             sinks=place.sinks,
@@ -163,6 +173,7 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
             locks=locks,
             owner=attempt.owner or place.owner_of(options.agent_label),
             in_batch=True,
+            keeps_messages=attempt.keeps_messages,
         ),
     )
 
@@ -170,10 +181,13 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
 def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
     """The progress of the run; `None`: it has not started."""
     try:
-        state = RunState.load(record.read()["state"])
+        run = record.read()
     except RunUnreadable:
+        run = {}
+    if not has_started(run):
         record.make()
         return None
+    state = RunState.load(run["state"])
     if limit_s is None:
         return state
     # With more time, warnings whose mark is ahead again are delivered again.
