@@ -252,6 +252,16 @@ def test_secrets_do_not_leave_a_recording(tmp_path: Path) -> None:
     assert secret not in repr(run)
 
 
+def test_a_secret_where_a_long_text_was_cut_does_not_leave_a_recording(tmp_path: Path) -> None:
+    key = "MIIEowIBAAKCAQEA" * 200
+    result = f"{'x ' * 2000}-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\ndone"
+    path = tmp_path / "runs.jsonl"
+    path.write_text(samples.as_lines([{"steps": [{"tool": "bash", "result": result}]}]))
+    [run], _ = read(path)
+    assert "MIIE" not in repr(run)
+    assert str(run.steps[0].result).endswith("[redacted]\ndone")
+
+
 def test_links_that_go_in_a_circle_and_pipes_do_no_harm(tmp_path: Path) -> None:
     samples.write("plain", tmp_path)
     (tmp_path / "circle").symlink_to(tmp_path)
