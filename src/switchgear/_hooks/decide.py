@@ -237,10 +237,14 @@ class EventDecision:
             return
         signal = open_calls.step_of(lane.parts)
         self.set_lane(lane._replace(parts=(), permits={}))
+        self._record_signal(signal, lane.permits.get(self.circuit))
+
+    def _record_signal(self, signal: Signal, permit: Permit | None) -> None:
+        """Record a step of the agent on its circuit, and judge it."""
         opinions = self._opinions()
         if opinions is not None:
             opinions.remember(self, signal)
-        step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
+        step = self.apply(self.circuit, Record(signal, permit))
         if not self.lane_name:
             heat = step.verdict.heat
             self.notes = session.with_step(self.notes, signal, heat, self.tx.now_s)
@@ -431,13 +435,13 @@ class EventDecision:
     # Before a tool
 
     def _before(self, looked: CallInspection) -> Ruling:
+        if self.notes.untended and not os.environ.get(session.WATCHED):
+            self._step_in()  # a watcher has left the step to the hooks
         if looked.broken is not None:
             return self._refuse_violation(looked.broken)
         lane = self.state.lane(self.lane_name)
         if lane.parts and not lane.batches:
             self.record_step()  # one of several that overlapped never reported
-        if self.notes.untended and not os.environ.get(session.WATCHED):
-            self._step_in()  # a watcher has left the step to the hooks
         refused = self._ruling_if_stopped() or self._acquire_step()
         if refused is not None:
             return refused
@@ -519,9 +523,12 @@ class EventDecision:
         tried = signal._replace(violation=broken)
         self.apply(RULES, Record(tried))
         self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
-        attempt = signal._replace(ok=False, error=broken)
-        self.judge(self.apply(self.circuit, Record(attempt)))
-        return rule_refusal(broken)
+        self._record_signal(signal._replace(ok=False, error=broken), None)
+        refused, stopped = rule_refusal(broken), self._ruling_if_stopped()
+        if stopped is not None:
+            return stop(f"{refused.text}\n\n{stopped.text}", whole=stopped.whole)
+        self.notes, words = session.deliver(self.notes, self.tx.now_s)
+        return deny("\n\n".join((refused.text, *words.texts)))
 
     # After a tool
 
