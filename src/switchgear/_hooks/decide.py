@@ -58,9 +58,11 @@ from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import ESCALATE, Interventions
 from switchgear._stuck.messages import (
+    Stuck,
     one_line,
     progress_warning,
     stopped_for_people,
+    sub_agent_stopped,
     tampering_text,
 )
 from switchgear._stuck.score import Score, grounds_of, score_of
@@ -277,12 +279,15 @@ class EventDecision:
             opinions.request_opinion_if_hot(self, step)
         if not session.has_opened(step):
             return
-        key = step.circuit.key
-        if self.lane_name:
-            lane = self.state.lane(self.lane_name)
-            self.set_lane(lane._replace(stopped=refusal(key, step.verdict)))
-            return
         score = self._score(step)
+        if self.lane_name:
+            text = refusal(step.circuit.key, step.verdict)
+            if score is not None:
+                who = (self.facts.agent, f"sub-agent {self.lane_name}")
+                text = sub_agent_stopped(Stuck(*who, score.points, score.evidence))
+            lane = self.state.lane(self.lane_name)
+            self.set_lane(lane._replace(stopped=text))
+            return
         if score is None or os.environ.get(session.WATCHED):
             return
         self.notes = session.left_to_hooks(self.notes._replace(delay_left=0), score)
@@ -352,7 +357,7 @@ class EventDecision:
 
     def rule(self, looked: CallInspection | None, *, watched: bool) -> Ruling:
         """Record the facts and return the ruling. `watched`: the session gets a watcher."""
-        facts, now_s = self.facts, self.tx.now_s
+        facts, now_s, earlier = self.facts, self.tx.now_s, self.notes
         self.notes = session.attend(
             self.notes,
             facts.moment,
@@ -364,6 +369,7 @@ class EventDecision:
             time=session.time_of_run(os.environ),
         )
         self._note_facts()
+        session.save_circuit(self.session_circuit(), earlier, self.notes)
         if facts.moment is Moment.PROMPT:
             self.notes = session.user_message(self.session_circuit(), self.notes)
         elif self.known.tampered and facts.moment is not Moment.SESSION_START:

@@ -195,6 +195,14 @@ def stopped(stuck: Stuck, what: str) -> str:
     )
 
 
+def sub_agent_stopped(stuck: Stuck) -> str:
+    """The text for a stopped sub-agent, which reports to the agent that started it."""
+    return (
+        f"{agent_stuck(stuck)}\n\nThis sub-agent is stopped. Do not call any more tools: report "
+        "what you tried, why it did not work, and what is left."
+    )
+
+
 def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str = "") -> str:
     """The text for people about a stopped session: why, and what to do next.
 
