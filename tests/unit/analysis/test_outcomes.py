@@ -417,7 +417,7 @@ def test_the_list_shows_every_run_with_its_outcome(projects: Path) -> None:
     assert {row["id"] for row in rows} == {"good", "bad", "what"}
 
 
-def test_a_key_per_run_is_enough(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_per_run_is_enough(projects: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = label_verb._rows((str(projects),), None, 1, hidden=True)
     rows.sort(key=lambda row: row.confidence or 0.5)
     assert [row.id for row in rows] == ["what", "good", "bad"], "the least certain comes first"
@@ -426,6 +426,9 @@ def test_a_key_per_run_is_enough(projects: Path, monkeypatch: pytest.MonkeyPatch
     assert code == 0
     labels = read_labels()
     assert labels == {"claude:what": True, "claude:good": False, "claude:bad": False}
+    shown = capsys.readouterr().out
+    assert shown.count("\n  solved (label)\n") == 1, "going back shows what was answered"
+    assert "\n3 runs labelled\n" in shown, "an answer that is given again is no further run"
 
 
 def test_quitting_keeps_what_was_answered(projects: Path) -> None:

@@ -132,7 +132,8 @@ def test_a_rate_that_nothing_keeps_is_reported(tmp_path: Path, row_of_two: Path)
         line["steps"] = [{**line["steps"][0], "error": True}] * 30 + line["steps"]
     done = tune(str(written(tmp_path, lines)), "--false-stops", "5%", "--policy", str(row_of_two))
     assert done.return_value == 3
-    assert "even with thresholds 8 times as high" in done.output
+    assert "no proposal: even with thresholds 8 times as high, more solved runs" in done.output
+    assert "add outcomes" not in done.output, "more data would not help"
 
 
 @pytest.mark.parametrize("rate", ["0", "100%", "x", "-1%"])
