@@ -196,6 +196,9 @@ def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
     screen.line()
     for line in _yaml(result).splitlines():
         screen.line(line, 8)
+    if code != DOES_NOT_HOLD:
+        use = f'{{match: "progress/*", policy: {NAME}}}'
+        screen.line(f"in guarded sessions: copy it into switchgear.yaml, with circuits: [{use}]", 2)
 
 
 def _rate(rate: Rate) -> str:

@@ -5,7 +5,7 @@ lines can look like a line of Switchgear.
 """
 
 from collections.abc import Sequence
-from time import gmtime, strftime
+from time import localtime, strftime
 from typing import NamedTuple
 
 from switchgear._core.types import Circuit, Mode, Phase
@@ -79,7 +79,7 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
     retry_at_s = circuit.outage.retry_at_s
     wait_s = None if retry_at_s is None else max(0.0, retry_at_s - now_s)
     recent = [
-        f"- {strftime('%H:%M:%S', gmtime(failure.at_s))} - {one_line(failure.error or 'no reason given')}"
+        f"- {strftime('%H:%M:%S', localtime(failure.at_s))} - {one_line(failure.error or 'no reason given')}"
         for failure in circuit.failures
     ]
     failures = ["", "Recent failures:", *recent] if recent else []

@@ -107,6 +107,9 @@ def test_what_it_prints_is_a_configuration_that_is_accepted(
     assert done.return_value == 0, done.output
     assert load_config(new).policies["tuned"].detectors == (_detectors.ConsecutiveFailures(4),)
     assert "threshold: 4" in done.output
+    _, use = done.output.rsplit("copy it into switchgear.yaml, with ", 1)
+    new.write_text(f"{new.read_text()}{use.splitlines()[0]}\n")
+    assert load_config(new).policy_for("progress/x") == load_config(new).policies["tuned"]
     with pytest.raises(Exception, match="exists already"):
         tune(str(path), "--false-stops", "5%", "--write", str(new))
 

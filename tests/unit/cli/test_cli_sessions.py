@@ -173,7 +173,9 @@ def test_the_user_s_next_message_lets_it_go_on_and_the_agent_s_own_calls_do_not(
     assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) == "stop"
     project.hear(claude("UserPromptSubmit", prompt="try the other file"), FIRST)
     assert project.hear(before("Read", {"file_path": "a"}, "x3"), FIRST) in {"allow", "warn"}
-    assert rows()[FIRST]["state"] == "trying again", "no progress was measured yet"
+    row = rows()[FIRST]
+    assert row["state"] == "trying again", "no progress was measured yet"
+    assert str(row["reason"]).startswith("no evidence since the reset (the same error 4 times")
 
 
 def test_a_reset_by_the_start_of_its_id_lets_it_go_on(project: Project) -> None:
