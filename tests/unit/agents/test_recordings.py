@@ -243,6 +243,26 @@ def test_a_format_can_be_forced(tmp_path: Path) -> None:
     assert tally.unknown["codex: user"]
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"\xd0\xffELF\x00", "is not a text in UTF-8"),
+        (b'{"steps": ' + b"[" * 200_000, "is JSON that is nested too deeply"),
+        (b"{", "is not valid JSON: Expecting property name"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_reported_in_plain_words(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(content)
+    _, tally = read(path)
+    [(_, found)] = tally.problems
+    assert found.startswith(why)
+
+
 def test_secrets_do_not_leave_a_recording(tmp_path: Path) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuv"
     step = {"tool": "bash", "args": f"echo {secret}", "result": secret, "error": secret}

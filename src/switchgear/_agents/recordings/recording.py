@@ -516,9 +516,15 @@ class RecordingFile:
                 raise UnreadableRecording(
                     f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON document"
                 )
+            if not data.strip():
+                raise UnreadableRecording("is empty")
             try:
                 self._document = json.loads(data)
-            except (ValueError, RecursionError) as error:
+            except UnicodeDecodeError as error:
+                raise UnreadableRecording("is not a text in UTF-8") from error
+            except RecursionError as error:
+                raise UnreadableRecording("is JSON that is nested too deeply") from error
+            except ValueError as error:
                 raise UnreadableRecording(f"is not valid JSON: {_describe_error(error)}") from error
         return self._document
 
