@@ -45,8 +45,8 @@ def _step(step: dict[str, Any]) -> RecordedStep:
         arguments = json.loads(step["args"])
     except ValueError:
         arguments = step["args"]
-    did = changed(tool, arguments, ok=ok)
-    return RecordedStep(tool, step["args"], step["observation"], ok=ok, changed=did)
+    did, said = changed(tool, arguments, ok=ok), step.get("thought")
+    return RecordedStep(tool, step["args"], step["observation"], thought=said, ok=ok, changed=did)
 
 
 def compared(folder: Path) -> Iterator[Compared]:

@@ -640,6 +640,10 @@ def judgement(policy: Policy, history: History, eras: Eras, now_s: float) -> Jud
     hottest_alone = max([reading.heat for reading in alone], default=0.0)
     if hottest_alone > score / needed:
         reason = next(reading.reason for reading in alone if reading.heat == hottest_alone)
+        if hottest_alone < 1:
+            points = hottest_alone * needed
+            shown = f"{points:.0f}" if needed >= 10 else f"{points:g}"
+            reason = f"score {shown} (trips at {needed:g}): {reason}"
         return Judgement(hottest_alone, reason, admit, reason)
     parts = [f"{reading.reason} (+{weights[d.kind]:g})" for d, reading in weighed]
     trips = score > needed or isclose(score, needed)

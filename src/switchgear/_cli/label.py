@@ -171,7 +171,7 @@ def outcome_text(row: LabelledRun) -> str:
 def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar) -> int:
     """Prompt for each run; every answer is saved at once."""
     say(_HELP)
-    place = done = 0
+    rows, place, done = [*rows], 0, set[str]()
     while place < len(rows):
         row = rows[place]
         say("")
@@ -191,12 +191,14 @@ def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar
             answer = "solved" if row.solved else "unsolved"
         if answer is not None:
             add_label(row.key, answer)
-            done += 1
+            done.add(row.key)
+            solved = {"solved": True, "unsolved": False}.get(answer)
+            rows[place] = row._replace(solved=solved, outcome_from="label")
             say(f"  {answer}")
         elif key not in {"s", "\r", "\n"}:
             say(_HELP)
             continue
         place += 1
     say("")
-    say(f"{plural(done, 'run')} labelled")
+    say(f"{plural(len(done), 'run')} labelled")
     return 0

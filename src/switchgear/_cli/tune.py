@@ -167,8 +167,11 @@ def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
             f"starting from the preset {start}; on other recorded runs: {MEASURED[start]}", 2
         )
     if isinstance(found.result, TooLittle):
-        screen.line(f"too little data: {found.result.why}", 2)
-        screen.line("add outcomes with `switchgear label PATH` or --outcomes FILE, or more runs", 2)
+        more = found.result.more_may_do
+        screen.line(f"{'too little data' if more else 'no proposal'}: {found.result.why}", 2)
+        if more:
+            more_data = "add outcomes with `switchgear label PATH` or --outcomes FILE, or more runs"
+            screen.line(more_data, 2)
         return
     result = found.result
     held = result.held
@@ -192,6 +195,9 @@ def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
     screen.line()
     for line in _yaml(result).splitlines():
         screen.line(line, 8)
+    if code != DOES_NOT_HOLD:
+        use = f'{{match: "progress/*", policy: {NAME}}}'
+        screen.line(f"in guarded sessions: copy it into switchgear.yaml, with circuits: [{use}]", 2)
 
 
 def _rate(rate: Rate) -> str:

@@ -22,7 +22,7 @@ class SessionRow(NamedTuple):
     task: str
     state: str
     reason: str
-    """Why it is stopped or struggling, or was stopped when it ended; empty: it is neither."""
+    """Why it is stopped, struggling or trying again, or was stopped when it ended; empty: it is none of these."""
     since_s: float | None
     """When it was stopped, in seconds since the epoch."""
     heat: float
@@ -83,6 +83,9 @@ def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
             reason = f"{HELD} by {circuit.order.by}: {circuit.order.why}"
     elif state in {guarded.State.STRUGGLING, guarded.State.TRYING_AGAIN}:
         reason = policy.reason(circuit.memories, at_s)
+        if notes.tried and not score.evidence:
+            why = "; ".join(notes.indicators)
+            reason = f"no evidence since the {notes.tried[-1]}" + (f" ({why})" if why else "")
     return SessionRow(
         circuit.key.removeprefix(PREFIX),
         notes.agent or "agent",

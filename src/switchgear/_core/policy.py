@@ -356,7 +356,12 @@ class WeightedSum(Combine):
         score = self.score(detectors, heats)
         alone, place = self._hottest_alone(detectors, heats)
         if alone > self._share_of_threshold(score):
-            return readings[place].reason
+            reason = readings[place].reason
+            points = alone * self.threshold
+            shown = f"{points:.0f}" if self.threshold >= 10 else f"{points:g}"
+            return (
+                reason if alone >= 1.0 else f"score {shown} (trips at {self.threshold:g}): {reason}"
+            )
         evidence = [
             (reading.reason, weights[detector.kind])
             for detector, reading in zip(detectors, readings, strict=True)

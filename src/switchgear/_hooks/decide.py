@@ -57,9 +57,11 @@ from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import ESCALATE, Interventions
 from switchgear._stuck.messages import (
+    Stuck,
     one_line,
     progress_warning,
     stopped_for_people,
+    sub_agent_stopped,
     tampering_text,
 )
 from switchgear._stuck.score import Score, grounds_of, score_of
@@ -236,10 +238,14 @@ class EventDecision:
             return
         signal = open_calls.step_of(lane.parts)
         self.set_lane(lane._replace(parts=(), permits={}))
+        self._record_signal(signal, lane.permits.get(self.circuit))
+
+    def _record_signal(self, signal: Signal, permit: Permit | None) -> None:
+        """Record a step of the agent on its circuit, and judge it."""
         opinions = self._opinions()
         if opinions is not None:
             opinions.remember(self, signal)
-        step = self.apply(self.circuit, Record(signal, lane.permits.get(self.circuit)))
+        step = self.apply(self.circuit, Record(signal, permit))
         if not self.lane_name:
             heat = step.verdict.heat
             self.notes = session.with_step(self.notes, signal, heat, self.tx.now_s)
@@ -272,12 +278,15 @@ class EventDecision:
             opinions.request_opinion_if_hot(self, step)
         if not session.has_opened(step):
             return
-        key = step.circuit.key
-        if self.lane_name:
-            lane = self.state.lane(self.lane_name)
-            self.set_lane(lane._replace(stopped=refusal(key, step.verdict)))
-            return
         score = self._score(step)
+        if self.lane_name:
+            text = refusal(step.circuit.key, step.verdict)
+            if score is not None:
+                who = (self.facts.agent, f"sub-agent {self.lane_name}")
+                text = sub_agent_stopped(Stuck(*who, score.points, score.evidence))
+            lane = self.state.lane(self.lane_name)
+            self.set_lane(lane._replace(stopped=text))
+            return
         if score is None or os.environ.get(session.WATCHED):
             return
         self.notes = session.left_to_hooks(self.notes._replace(delay_left=0), score)
@@ -347,7 +356,7 @@ class EventDecision:
 
     def rule(self, looked: CallInspection | None, *, watched: bool) -> Ruling:
         """Record the facts and return the ruling. `watched`: the session gets a watcher."""
-        facts, now_s = self.facts, self.tx.now_s
+        facts, now_s, earlier = self.facts, self.tx.now_s, self.notes
         self.notes = session.attend(
             self.notes,
             facts.moment,
@@ -359,6 +368,7 @@ class EventDecision:
             time=session.time_of_run(os.environ),
         )
         self._note_facts()
+        session.save_circuit(self.session_circuit(), earlier, self.notes)
         if facts.moment is Moment.PROMPT:
             self.notes = session.user_message(self.session_circuit(), self.notes)
         elif self.known.tampered and facts.moment is not Moment.SESSION_START:
@@ -430,13 +440,13 @@ class EventDecision:
     # Before a tool
 
     def _before(self, looked: CallInspection) -> Ruling:
+        if self.notes.untended and not os.environ.get(session.WATCHED):
+            self._step_in()  # a watcher has left the step to the hooks
         if looked.broken is not None:
             return self._refuse_violation(looked.broken)
         lane = self.state.lane(self.lane_name)
         if lane.parts and not lane.batches:
             self.record_step()  # one of several that overlapped never reported
-        if self.notes.untended and not os.environ.get(session.WATCHED):
-            self._step_in()  # a watcher has left the step to the hooks
         refused = self._ruling_if_stopped() or self._acquire_step()
         if refused is not None:
             return refused
@@ -518,9 +528,12 @@ class EventDecision:
         tried = signal._replace(violation=broken)
         self.apply(RULES, Record(tried))
         self.remark(RULES, EventKind.RULE_BROKEN, f"{broken}; by {self.circuit}")
-        attempt = signal._replace(ok=False, error=broken)
-        self.judge(self.apply(self.circuit, Record(attempt)))
-        return rule_refusal(broken)
+        self._record_signal(signal._replace(ok=False, error=broken), None)
+        refused, stopped = rule_refusal(broken), self._ruling_if_stopped()
+        if stopped is not None:
+            return stop(f"{refused.text}\n\n{stopped.text}", whole=stopped.whole)
+        self.notes, words = session.deliver(self.notes, self.tx.now_s)
+        return deny("\n\n".join((refused.text, *words.texts)))
 
     # After a tool
 

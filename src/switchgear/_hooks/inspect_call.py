@@ -11,7 +11,7 @@ from switchgear._core.types import AgentStep, Signal
 from switchgear._hooks.hook_config import HookConfig
 from switchgear._system.files import read_regular
 from switchgear._text.fingerprint import digest
-from switchgear._text.redact import LONGEST, redact, redact_lines
+from switchgear._text.redact import LONGEST, redact, redact_end, redact_lines
 
 if TYPE_CHECKING:
     from switchgear._rules.effects import Place
@@ -164,7 +164,7 @@ def error_line(facts: HookFacts) -> str:
         of = f" of {command}" if isinstance(command, str) and command else ""
         return redact(f"exit code {code}{of}")
     # The end shows what went wrong; the beginning is often the same for every failure.
-    tail = " ".join(significant)[-(LONGEST - 20) :]
+    tail = redact_end(" ".join(significant), LONGEST - 20)
     return redact(f"exit code {code}: {tail}")
 
 

@@ -338,6 +338,13 @@ def with_step(notes: Notes, signal: Signal, heat: float, now_s: float) -> Notes:
     return notes._replace(steps=(*notes.steps, row)[-MOST_STEPS:])
 
 
+def save_circuit(circuit: SessionCircuit, earlier: Notes, notes: Notes) -> None:
+    """Save the circuit of a new session: it is listed, and can be stopped, before its first step ends."""
+    begins = notes.works and not earlier.works
+    if begins and not circuit.send(_LOOK).circuit.version:
+        circuit.send(Record(Signal(idle_s=0.0)))
+
+
 def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
     """The user wrote a message: a stopped session starts over, unless its time is over.
 

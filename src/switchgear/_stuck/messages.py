@@ -5,7 +5,7 @@ lines can look like a line of Switchgear.
 """
 
 from collections.abc import Sequence
-from time import gmtime, strftime
+from time import localtime, strftime
 from typing import NamedTuple
 
 from switchgear._core.types import Circuit, Mode, Phase
@@ -79,7 +79,7 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
     retry_at_s = circuit.outage.retry_at_s
     wait_s = None if retry_at_s is None else max(0.0, retry_at_s - now_s)
     recent = [
-        f"- {strftime('%H:%M:%S', gmtime(failure.at_s))} - {one_line(failure.error or 'no reason given')}"
+        f"- {strftime('%H:%M:%S', localtime(failure.at_s))} - {one_line(failure.error or 'no reason given')}"
         for failure in circuit.failures
     ]
     failures = ["", "Recent failures:", *recent] if recent else []
@@ -192,6 +192,14 @@ def stopped(stuck: Stuck, what: str) -> str:
     return (
         f"{agent_stuck(stuck)}\n\nThe agent is stopped. {what} Do not call any more tools: "
         "tell the user what you tried, what is left, and that a new message lets you go on."
+    )
+
+
+def sub_agent_stopped(stuck: Stuck) -> str:
+    """The text for a stopped sub-agent, which reports to the agent that started it."""
+    return (
+        f"{agent_stuck(stuck)}\n\nThis sub-agent is stopped. Do not call any more tools: report "
+        "what you tried, why it did not work, and what is left."
     )
 
 

@@ -19,29 +19,56 @@ _LONGEST_WORD = 30
 """Characters that are given up for a cut between two words."""
 
 _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
+    # A private key in PEM; without its end, where the text was cut.
     (
-        # Keys with a known prefix: OpenAI, Anthropic, Stripe, Slack, GitHub, GitLab, AWS, Google.
+        ("private key",),
+        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY[A-Z ]{0,20}-----[\s\S]*?(?:-----END [A-Z ]{0,60}-----|\Z)",
+    ),
+    (
+        # Keys with a known prefix: OpenAI, Anthropic, Stripe, Slack, GitHub, GitLab, npm, PyPI, Docker, AWS, Google.
         (
             *("sk-", "sk_", "pk_", "rk_", "hf_", "xox", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
-            *("github_pat_", "glpat-", "akia", "asia", "aiza", "ya29."),
+            *(
+                "github_pat_",
+                "glpat-",
+                "npm_",
+                "pypi-",
+                "dckr_pat_",
+                "akia",
+                "asia",
+                "aiza",
+                "ya29.",
+            ),
         ),
         (
-            r"\b(?:[spr]k[-_]|hf_|xox[abeprs]-|gh[oprsu]_|github_pat_|glpat-|AKIA|ASIA|AIza|ya29\.)"
-            r"[-\w.]{12,}"
+            r"\b(?:[spr]k[-_]|hf_|xox[abeprs]-|gh[oprsu]_|github_pat_|glpat-|npm_|pypi-AgE|dckr_pat_"
+            r"|AKIA|ASIA|AIza|ya29\.)[-\w.]{12,}"
         ),
     ),
     (("eyj",), r"\beyJ[\w-]{8,}\.[\w.-]{8,}"),  # JSON web token
-    (("://",), r"(?<=://)[^/\s:@]{0,80}:[^/\s@]{1,200}(?=@)"),  # user:password@host
+    (("hooks.slack.com/",), r"(?i)(hooks\.slack\.com/)[\w/-]{8,}"),
+    # user:password@host, or a token alone
+    (("://",), r"(?<=://)(?:[^/\s:@]{0,80}:[^/\s@]{1,200}|[^/\s:@]{16,200})(?=@)"),
+    # curl -u user:password; not docker -u 1000:1000
+    (
+        (" -u", "--user"),
+        r"""(\s(?:-u|--user)[ =]?["']?[^\s:"'-][^\s:"']{0,80}:)(?!\d+\b)[^\s"'@/]{4,}""",
+    ),
     (
         # A credential, not a word: it has a digit or a sign in it, or is longer than words are.
         ("bearer ", "basic "),
         r"(?i)(\b(?:bearer|basic) )(?:(?=[a-z]{0,200}[\d.~+/=_-])[\w.~+/=-]{8,}|[a-z]{20,})",
     ),
     (
-        ("key", "token", "secret", "passw", "credential", "authorization"),
+        # A name and its value, also camelCase, inside JSON in JSON, or as an option of a command.
+        ("key", "token", "secret", "passw", "passphrase", "credential", "authorization", "_pwd"),
         r"""(?ix)
-            ((?<![a-z])(?:(?:api)?key|token|secret|passw(?:or)?d|credentials?|authorization)["']?\s?[=:]\s?["']?)
-            (?!bearer\b|basic\b)[^\s"'&,;]{4,}""",
+            ((?:(?<![a-z])(?:api)?key
+               |(?:access|account|api|auth|encryption|master|private|secret|shared|signing|ssh)[_.-]?key(?:_base)?
+               |token|secret|passw(?:or)?d|passphrase|credentials?|authorization|_pwd)
+             (?:\\{0,3}["']?[ ]?[=:][ ]{0,3}\\{0,3}["']?
+               |(?<=api-key)[ ]|(?<=-token)[ ]|(?<=-password)[ ]|(?<=-passphrase)[ ]))
+            (?!bearer\b|basic\b|-)(?:[^\s"'&,;\\]|\\(?!["'])){4,}""",
     ),
 )
 _CONTROL = r"\x1b\[[0-?]{0,30}[ -/]{0,5}[@-~]?|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff]+"
@@ -81,7 +108,16 @@ def redact_lines(text: str, longest: int = LONGEST_TEXT) -> str:
     >>> redact_lines("export TOKEN=abcd1234\ndone")
     'export TOKEN=[redacted]\ndone'
     """
-    return _without_secrets(text[:longest])
+    return _without_secrets(text[: longest + LONGEST])[:longest]
+
+
+def redact_end(text: str, longest: int) -> str:
+    r"""The last `longest` characters without secrets, also without the rest of one that begins before.
+
+    >>> redact_end("TOKEN=abcdefgh12345678 done", 12)
+    'dacted] done'
+    """
+    return _without_secrets(text[-(longest + LONGEST_TEXT) :])[-longest:]
 
 
 def redacted_name(field: str, name: Any) -> str:

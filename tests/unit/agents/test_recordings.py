@@ -243,6 +243,26 @@ def test_a_format_can_be_forced(tmp_path: Path) -> None:
     assert tally.unknown["codex: user"]
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"\xd0\xffELF\x00", "is not a text in UTF-8"),
+        (b'{"steps": ' + b"[" * 200_000, "is JSON that is nested too deeply"),
+        (b"{", "is not valid JSON: Expecting property name"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_reported_in_plain_words(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(content)
+    _, tally = read(path)
+    [(_, found)] = tally.problems
+    assert found.startswith(why)
+
+
 def test_secrets_of_a_recording_are_redacted(tmp_path: Path) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuv"
     step = {"tool": "bash", "args": f"echo {secret}", "result": secret, "error": secret}
@@ -250,6 +270,16 @@ def test_secrets_of_a_recording_are_redacted(tmp_path: Path) -> None:
     path.write_text(samples.as_lines([{"id": secret, "task": secret, "steps": [step]}]))
     [run], _ = read(path)
     assert secret not in repr(run)
+
+
+def test_a_secret_where_a_long_text_was_cut_does_not_leave_a_recording(tmp_path: Path) -> None:
+    key = "MIIEowIBAAKCAQEA" * 200
+    result = f"{'x ' * 2000}-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\ndone"
+    path = tmp_path / "runs.jsonl"
+    path.write_text(samples.as_lines([{"steps": [{"tool": "bash", "result": result}]}]))
+    [run], _ = read(path)
+    assert "MIIE" not in repr(run)
+    assert str(run.steps[0].result).endswith("[redacted]\ndone")
 
 
 def test_cyclic_links_and_pipes_are_skipped(tmp_path: Path) -> None:

@@ -2,13 +2,21 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from switchgear._agents.recordings.recording import RecordedRun, RecordedStep, UserMessage
+from switchgear._agents.recordings.formats import runs_in
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordedStep,
+    RecordingFile,
+    RecordingTally,
+    UserMessage,
+)
 from switchgear._analysis.backtest.labels import add_label, all_labels, labels_file, read_labels
 from switchgear._analysis.backtest.opinions import OpinionAccuracy
 from switchgear._analysis.backtest.outcomes import OutcomeSources, infer, label_key
@@ -17,6 +25,7 @@ from switchgear._breaker.presets import MEASURED
 from switchgear._cli import label as label_verb
 from switchgear._cli import main
 from switchgear._panel.panel import Panel
+from unit import recording_samples
 
 PASSED = "============ 12 passed in 0.31s ============"
 FAILED = "FAILED a.py::test_b\n====== 1 failed, 11 passed in 0.31s ======"
@@ -31,6 +40,10 @@ def shell(command: str, result: str, *, ok: bool = True) -> RecordedStep:
 def run(*steps: RecordedStep, said: str = "", **more: Any) -> RecordedRun:
     messages = (UserMessage(0, "fix it"), *((UserMessage(len(steps), said),) if said else ()))
     return RecordedRun("r1", "a.jsonl", "claude", "claude", steps=steps, messages=messages, **more)
+
+
+def said_by_agent(words: str) -> RecordedStep:
+    return RecordedStep(thought=words, changed=False)
 
 
 TESTS_PASS, TESTS_FAIL = shell("pytest -q", PASSED), shell("pytest -q", FAILED, ok=False)
@@ -62,6 +75,13 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, TALK, said="Thanks, but it still doesn't work"), False, "complains"),
         (run(EDIT, TALK, said="Great, nothing wrong with that"), True, "is positive"),
         (run(EDIT, TALK, said="That\u2019s wrong, undo it"), False, "complains"),
+        (run(EDIT, TALK, said="now the tests fail"), False, "complains"),
+        (run(EDIT, TALK, said="Thanks, but it crashes on start"), False, "complains"),
+        (run(EDIT, TALK, said="nope"), False, "complains"),
+        (run(EDIT, TALK, said="Great, no test fails any more"), True, "is positive"),
+        (run(EDIT, TALK, said="works like a charm"), True, "is positive"),
+        (run(EDIT, said_by_agent("I was not able to find the cause.")), False, "it gave up"),
+        (run(EDIT, said_by_agent("I couldn\u2019t fix the parser.")), False, "it gave up"),
         *((run(EDIT, ended=end), False, f"it ended with {end!r}") for end in BAD_ENDS),
     ],
 )
@@ -81,6 +101,11 @@ def test_the_end_of_a_run_suggests_an_outcome_and_reports_why(
         run(TALK),
         run(EDIT, TALK),
         run(EDIT, said="Now add a test, please"),
+        run(EDIT, TALK, said="does it work? looks good?"),
+        run(EDIT, TALK, said="I don't think it works"),
+        run(EDIT, TALK, said="no thanks"),
+        run(EDIT, TALK, said="it works on my machine but not in CI"),
+        run(EDIT, said_by_agent("I have fixed it; the old code could not find the file.")),
         run(EDIT, ended="success"),
         run(EDIT, ended="end_turn"),
         run(EDIT, FAILS, FAILS),
@@ -143,19 +168,26 @@ def test_an_interruption_is_the_agents_own_note_of_it() -> None:
     assert (found.solved, found.how) == (False, "the user interrupted it")
 
 
-def test_a_commit_that_is_still_on_a_branch_counts_more_than_one_that_is_gone(
-    tmp_path: Path,
-) -> None:
+def repository(folder: Path, *messages: str) -> Callable[..., str]:
+    """A repository with these commits; returns a function that runs git there."""
+
     def git(*words: str) -> str:
         name = ("-c", "user.name=a", "-c", "user.email=a@b")
         done = subprocess.run(
-            ["git", *name, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+            ["git", *name, *words], cwd=folder, capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 
     git("init", "-q", "-b", "main")
-    git("commit", "-q", "--allow-empty", "-m", "one")
-    git("commit", "-q", "--allow-empty", "-m", "two")
+    for message in messages:
+        git("commit", "-q", "--allow-empty", "-m", message)
+    return git
+
+
+def test_a_commit_that_is_still_on_a_branch_counts_more_than_one_that_is_gone(
+    tmp_path: Path,
+) -> None:
+    git = repository(tmp_path, "one", "two")
     sha = git("rev-parse", "--short", "HEAD")
     step = shell("git commit -m two", f"[main {sha}] two")
     kept = infer(run(EDIT, step, folder=str(tmp_path)))
@@ -165,6 +197,54 @@ def test_a_commit_that_is_still_on_a_branch_counts_more_than_one_that_is_gone(
     assert (gone.solved, "is no longer on a branch" in gone.how) == (False, True)
     elsewhere = infer(run(EDIT, step, folder="/no/such/folder"))
     assert "it ends with a commit" in elsewhere.how
+    pruned = shell("git commit -m two", "[main abcdef1] two")
+    assert "abcdef1 is no longer on a branch" in infer(run(EDIT, pruned, folder=str(tmp_path))).how
+
+
+def test_a_commit_that_was_rebased_or_squashed_is_found_by_its_subject(tmp_path: Path) -> None:
+    repository(tmp_path, "one", "Release 3 (#12)\n\n* Accept comments in the parser")
+    step = shell(
+        "git commit -am x", "[main abcdef1] Accept comments in the parser\n 1 file changed"
+    )
+    found = infer(run(EDIT, step, folder=str(tmp_path)))
+    assert found.solved is True
+    assert "its commit abcdef1 is on a branch as " in found.how
+    later = step._replace(at_s=4_000_000_000.0)
+    assert infer(run(EDIT, later, folder=str(tmp_path))).solved is False, "that one is older"
+    short = shell("git commit -am x", "[main abcdef1] one")
+    assert infer(run(EDIT, short, folder=str(tmp_path))).solved is False
+
+
+def test_what_a_terminal_writes_is_no_message_of_the_user(tmp_path: Path) -> None:
+    """People end a session with /exit; that is written as two messages of theirs."""
+    lines = recording_samples.claude()
+    end = {**lines[-1], "type": "user"}
+    for words in (
+        "thanks, that works",
+        "<command-name>/exit</command-name>\n<command-args></command-args>",
+        "<local-command-stdout>Goodbye!</local-command-stdout>",
+    ):
+        lines.append({**end, "message": {"content": words}})
+    path = tmp_path / "s.jsonl"
+    path.write_text(recording_samples.as_lines(lines))
+    [recorded] = runs_in(RecordingFile(str(path)), RecordingTally())
+    assert recorded.messages[-1].text == "thanks, that works"
+    assert "is positive" in infer(recorded).how
+
+
+def test_a_session_that_ends_with_an_error_of_the_api_is_unsolved(tmp_path: Path) -> None:
+    lines = recording_samples.claude()
+    error = {"model": "<synthetic>", "content": [{"type": "text", "text": "API Error: 529"}]}
+    broken = {**lines[-1], "isApiErrorMessage": True, "message": error}
+    path = tmp_path / "s.jsonl"
+    path.write_text(recording_samples.as_lines([*lines, broken]))
+    [recorded] = runs_in(RecordingFile(str(path)), RecordingTally())
+    assert recorded.ended == "API Error: 529"
+    assert "it ended with 'API Error: 529'" in infer(recorded).how
+    assert all("API Error" not in str(step.thought) for step in recorded.steps)
+    path.write_text(recording_samples.as_lines([*lines[:-1], broken, lines[-1]]))
+    [recorded] = runs_in(RecordingFile(str(path)), RecordingTally())
+    assert not recorded.ended, "the agent went on"
 
 
 def test_labels_come_first_then_what_is_given_then_the_recording_then_the_inference() -> None:
@@ -337,7 +417,7 @@ def test_the_list_shows_every_run_with_its_outcome(projects: Path) -> None:
     assert {row["id"] for row in rows} == {"good", "bad", "what"}
 
 
-def test_a_key_per_run_is_enough(projects: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_per_run_is_enough(projects: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = label_verb._rows((str(projects),), None, 1, hidden=True)
     rows.sort(key=lambda row: row.confidence or 0.5)
     assert [row.id for row in rows] == ["what", "good", "bad"], "the least certain comes first"
@@ -346,6 +426,9 @@ def test_a_key_per_run_is_enough(projects: Path, monkeypatch: pytest.MonkeyPatch
     assert code == 0
     labels = read_labels()
     assert labels == {"claude:what": True, "claude:good": False, "claude:bad": False}
+    shown = capsys.readouterr().out
+    assert shown.count("\n  solved (label)\n") == 1, "going back shows what was answered"
+    assert "\n3 runs labelled\n" in shown, "an answer that is given again is no further run"
 
 
 def test_quitting_keeps_what_was_answered(projects: Path) -> None:

@@ -107,6 +107,9 @@ def test_what_it_prints_is_a_configuration_that_is_accepted(
     assert done.return_value == 0, done.output
     assert load_config(new).policies["tuned"].detectors == (_detectors.ConsecutiveFailures(4),)
     assert "threshold: 4" in done.output
+    _, use = done.output.rsplit("copy it into switchgear.yaml, with ", 1)
+    new.write_text(f"{new.read_text()}{use.splitlines()[0]}\n")
+    assert load_config(new).policy_for("progress/x") == load_config(new).policies["tuned"]
     with pytest.raises(Exception, match="exists already"):
         tune(str(path), "--false-stops", "5%", "--write", str(new))
 
@@ -132,7 +135,8 @@ def test_a_rate_that_nothing_keeps_is_reported(tmp_path: Path, row_of_two: Path)
         line["steps"] = [{**line["steps"][0], "error": True}] * 30 + line["steps"]
     done = tune(str(written(tmp_path, lines)), "--false-stops", "5%", "--policy", str(row_of_two))
     assert done.return_value == 3
-    assert "even with thresholds 8 times as high" in done.output
+    assert "no proposal: even with thresholds 8 times as high, more solved runs" in done.output
+    assert "add outcomes" not in done.output, "more data would not help"
 
 
 @pytest.mark.parametrize("rate", ["0", "100%", "x", "-1%"])

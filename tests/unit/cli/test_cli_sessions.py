@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from switchgear._agents.hook_protocol import Ruling
 from switchgear._agents.registry import dialect_of
 from switchgear._cli import main
 from switchgear._core.types import Record, Signal
@@ -41,9 +42,15 @@ class Project:
         self.store: Store = open_store(self.known.store)
 
     def hear(self, data: Data, session: str) -> str:
+        return self._ruling(data, session).action
+
+    def text(self, data: Data, session: str) -> str:
+        return self._ruling(data, session).text
+
+    def _ruling(self, data: Data, session: str) -> Ruling:
         told = {**data, "session_id": session, "cwd": str(self.folder)}
         dialect = dialect_of("claude-code")
-        return decide(dialect.read(told), self.known, self.store, dialect.warns).action
+        return decide(dialect.read(told), self.known, self.store, dialect.warns)
 
     def work(self, session: str, prompt: str = "fix the parser") -> None:
         self.hear(claude("UserPromptSubmit", prompt=prompt), session)
@@ -126,9 +133,11 @@ def test_status_show_sessions_and_intervene_agree_on_a_stopped_session(project: 
 
 
 def test_one_score_is_shown_for_a_session_everywhere(project: Project) -> None:
+    warnings = ""
     for number in range(5):
         project.hear(before("Read", {"file_path": "a"}, f"r{number}"), FIRST)
-        project.hear(after("Read", {"file_path": "a"}, f"r{number}"), FIRST)
+        warnings += project.text(after("Read", {"file_path": "a"}, f"r{number}"), FIRST)
+    assert "Switchgear warns: score 56 (trips at 60): no progress for 6.50 steps" in warnings
     score = {"points": pytest.approx(60 * 6.5 / 7), "threshold": 60.0}
     row, listed = rows()[FIRST], run("sessions").output.splitlines()
     assert row["score"] == score
@@ -144,6 +153,17 @@ def test_one_score_is_shown_for_a_session_everywhere(project: Project) -> None:
     assert row["heat"] == status["heat"] == shown["heat"] == pytest.approx(6.5 / 7)
 
 
+def test_a_session_in_its_first_call_is_listed_and_can_be_stopped(project: Project) -> None:
+    """The call may be a build of an hour, or a sub-agent."""
+    project.hear(claude("SessionStart"), FIRST)
+    assert run("sessions", "--all", "--json").output.strip() == "[]", "no work has begun"
+    project.hear(claude("UserPromptSubmit", prompt="fix the parser"), FIRST)
+    assert rows()[FIRST]["state"] == "working"
+    project.hear(before("Bash", {"command": "make all"}, "t1"), FIRST)
+    assert run("intervene", FIRST, "--do", "abort").exit_code == 0
+    assert project.hear(before("Bash", {"command": "ls"}, "t2"), FIRST) == "stop"
+
+
 def test_the_user_s_next_message_lets_it_continue_and_the_agent_s_own_calls_do_not(
     project: Project,
 ) -> None:
@@ -153,7 +173,9 @@ def test_the_user_s_next_message_lets_it_continue_and_the_agent_s_own_calls_do_n
     assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) == "stop"
     project.hear(claude("UserPromptSubmit", prompt="try the other file"), FIRST)
     assert project.hear(before("Read", {"file_path": "a"}, "x3"), FIRST) in {"allow", "warn"}
-    assert rows()[FIRST]["state"] == "trying again", "no progress was measured yet"
+    row = rows()[FIRST]
+    assert row["state"] == "trying again", "no progress was measured yet"
+    assert str(row["reason"]).startswith("no evidence since the reset (the same error 4 times")
 
 
 def test_a_reset_by_the_start_of_its_id_lets_it_continue(project: Project) -> None:

@@ -5,8 +5,10 @@ import pytest
 from switchgear import AgentStep, CircuitBreaker, Event, Permit, Rejected, Signal
 from switchgear._core.types import Record
 from switchgear._core.wire import dump_message, load_message
-from switchgear._text.redact import redact, redact_lines
+from switchgear._text.redact import redact, redact_end, redact_lines
 from switchgear.testing import FakeClock
+
+BEGIN = "-----BEGIN RSA PRIVATE KEY-----"
 
 
 def last_error_of(error: Exception) -> str:
@@ -55,6 +57,20 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
         ('{"api_key": "abcd1234efgh", "model": "m"}', "abcd1234efgh"),
         ('{"password":"hunter2"}', "hunter2"),
         ("client_secret=abcd1234", "abcd1234"),
+        ("PGPASSWORD=hunter2x psql", "hunter2x"),
+        ("MYSQL_PWD=hunter2x", "hunter2x"),
+        ('{"accessToken": "abcd1234"}', "abcd1234"),
+        ("AccountKey=abcd1234==;", "abcd1234"),
+        ("SECRET_KEY_BASE=abcd1234", "abcd1234"),
+        (r'{"content": "{\"password\": \"hunter2x\"}"}', "hunter2x"),
+        ("mysql --password hunter2x", "hunter2x"),
+        ("deploy --api-key abcd1234", "abcd1234"),
+        ("curl -u me:hunter2x https://host", "hunter2x"),
+        ("git clone https://0123456789abcdef01@github.com/x/y", "0123456789abcdef01"),
+        ("https://hooks.slack.com/services/T01/B01/abcdefgh", "T01/B01/abcdefgh"),
+        ("npm_abcdefghijklmnopqrstuvwx", "abcdefghijkl"),
+        (f"{BEGIN}\nMIIEabcd\n-----END RSA PRIVATE KEY-----", "MIIEabcd"),
+        (f"{BEGIN}\nMIIEabcd", "MIIEabcd"),
     ],
 )
 def test_secrets_are_blanked(text: str, secret: str) -> None:
@@ -81,6 +97,9 @@ def test_what_surrounds_a_secret_stays_readable() -> None:
         "https://docs.example.com:8080/errors/codes#429 says why",
         "maximum context length is 8192 tokens: 9000 given",
         "KeyError: 'choices'",
+        "aws s3api get-object --key path/to/file",
+        "docker run -u 1000:1000 alpine",
+        "monkey=banana and max_tokens=4000",
     ],
 )
 def test_ordinary_words_are_left_alone(text: str) -> None:
@@ -164,6 +183,12 @@ def test_what_an_agent_wrote_keeps_its_lines_and_loses_its_secrets() -> None:
     kept = redact_lines("one\n\tpassword=hunter2\nthree")
     assert kept == "one\n\tpassword=[redacted]\nthree"
     assert len(redact_lines("x" * 10_000)) == 4_000
+
+
+def test_a_secret_across_the_beginning_of_an_end_is_redacted() -> None:
+    secret = f"{BEGIN}\n{'MIIE' * 400}\n-----END RSA PRIVATE KEY-----"
+    assert redact_end(f"{secret} at the end", 100) == "[redacted] at the end"
+    assert redact_end("PASSWORD=" + "x" * 99 + " end", 20) == "SWORD=[redacted] end"
 
 
 def test_no_detector_is_shown_a_secret_of_an_act_or_a_broken_rule(

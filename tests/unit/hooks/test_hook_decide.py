@@ -227,7 +227,7 @@ def test_a_sub_agent_has_a_circuit_of_its_own(agent: Guarded) -> None:
     agent.hear(before("Read", {"file_path": "a"}, "c1", agent_id="a1"))
     agent.hear(after("Read", {"file_path": "a"}, "c1", agent_id="a1"))
     assert agent.totals("session/s1/agent/a1").succeeded == 1
-    assert agent.store.get("session/s1") is None, "its parent's step is still under way"
+    assert agent.totals("session/s1").succeeded == 0, "its parent's step is still under way"
     agent.hear(claude("SubagentStop", agent_id="a1"))
     agent.hear(after("Task", {"prompt": "look"}, "p1"))
     assert agent.totals("session/s1").succeeded == 1
@@ -251,6 +251,17 @@ def test_a_stuck_sub_agent_is_stopped_alone(tmp_path: Path) -> None:
     refused = agent.hear(before(call="c9", agent_id="a1"))
     assert (refused.action, refused.whole) == ("stop", False)
     assert agent.call(call="t1").action == "allow", "its parent goes on"
+
+
+def test_a_stuck_sub_agent_reads_the_evidence_and_whom_to_report_to(agent: Guarded) -> None:
+    for number in range(6):
+        agent.hear(before(call=f"c{number}", agent_id="a1"))
+        agent.hear(failed(call=f"c{number}", error="Exit code 1\nno such file", agent_id="a1"))
+    refused = agent.hear(before(call="c9", agent_id="a1"))
+    assert (refused.action, refused.whole) == ("stop", False)
+    assert "Agent: claude-code (sub-agent a1)\nStuck score: 60/100\n" in refused.text
+    assert "the same error 4 times in a row" in refused.text
+    assert "This sub-agent is stopped. Do not call any more tools: report" in refused.text
 
 
 # Steps
@@ -323,7 +334,9 @@ def test_a_call_without_a_reported_end_is_given_up_with_an_event(tmp_path: Path)
     agent.clock.advance(61.0)
     agent.hear(before(call="t2"))
     assert agent.events("call_expired") == ["Bash: it began 62 s ago, and no result was reported"]
-    assert agent.totals("session/s1").ignored == 1
+    assert agent.totals("session/s1").ignored == 2, (
+        "the beginning of the session, and the lost call"
+    )
     agent.hear(before(call="t3"))
     assert len(agent.events("call_expired")) == 1
 

@@ -1,11 +1,26 @@
 """The text blocks, compared exactly with their specification."""
 
+import time
+from collections.abc import Iterator
+
+import pytest
+
 from switchgear._core.types import Circuit, Failure, Mode, OpenState, Override, Phase
 from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions
 
-TEN = 36_000.0
-"""Ten o'clock, in seconds of a day."""
+TEN = 36_000.0 - 9 * 3600
+"""Ten o'clock in Tokyo, in seconds since the epoch."""
+
+
+@pytest.fixture(autouse=True)
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """People read times of their own zone."""
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_a_tripped_circuit_reads_as_specified() -> None:

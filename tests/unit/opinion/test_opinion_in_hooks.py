@@ -14,7 +14,7 @@ from switchgear._hooks.decide import decide
 from switchgear._hooks.session import Notes, note_name
 from switchgear._opinion.opinion import SecondOpinion
 from timeouts import LIMIT_S
-from unit.hook_calls import Data, Guarded, after, before, claude
+from unit.hook_calls import Data, Guarded, after, before, claude, failed
 from unit.opinion.test_consult import judge
 
 CONFIG = """
@@ -172,6 +172,39 @@ def test_it_never_excuses_a_broken_rule(tmp_path: Path) -> None:
         agent.hear(before("Bash", {"command": "rm -rf /"}, f"t{number}")) for number in range(40)
     ]
     assert {each.action for each in heard} <= {"deny", "stop"}
+
+
+def test_the_evidence_has_no_secret_wherever_one_stands(tmp_path: Path) -> None:
+    """In the task, arguments, a path, a result that was cut inside a key, and an error."""
+    agent = Reviewed(tmp_path, f"open({str(tmp_path / 'seen')!r}, 'a').write(sys.stdin.read())")
+    key = "wJalrXUtnFEMIsK7MDENGsbPxRfiCYEXAMPLEKEY"
+    pem = f"-----BEGIN RSA PRIVATE KEY-----\n{'MIIEowIBAAKCAQEA' * 100}\n-----END RSA PRIVATE KEY-----"
+    agent.hear(claude("UserPromptSubmit", prompt=f"deploy with password={key}"))
+    order = {"command": f"make deploy dbPassword={key} /home/sk-proj-{key}/file"}
+    lines = f"Exit code 2\n{pem}\nAWS_SECRET_ACCESS_KEY={key} {'to the host ' * 13}"
+    for number in range(6):
+        agent.hear(before("Bash", order, f"t{number}"))
+        agent.hear(failed("Bash", order, f"t{number}", error=lines))
+    seen = (tmp_path / "seen").read_text()
+    assert agent.asked
+    assert "make deploy" in seen
+    kept = seen + repr(agent.notes()) + repr([*agent.store.find()]) + repr(agent.store.events())
+    for part in (key[-8:], "MIIE", "AQEA"):
+        assert part not in kept
+
+
+def test_an_agent_that_only_tries_what_is_forbidden_is_stopped_too(tmp_path: Path) -> None:
+    """The opinion is applied before a call that a rule refuses, as before any other."""
+    agent = Reviewed(tmp_path, """print('{"verdict": "confirm", "reason": "it insists"}')""")
+    heard = [
+        agent.hear(before("Bash", {"command": "git push --force"}, f"t{number}"))
+        for number in range(12)
+    ]
+    assert {each.action for each in heard} == {"deny", "stop"}
+    assert heard[-1].action == "stop"
+    assert all("rule force-push" in each.text for each in heard), "each call is refused by its rule"
+    assert agent.events("intervened")
+    assert "git push --force" in agent.notes().recent[-1]
 
 
 def test_an_answer_file_of_another_user_is_ignored(tmp_path: Path) -> None:

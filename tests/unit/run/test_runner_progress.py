@@ -69,7 +69,9 @@ def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
         fresh.dependencies = fresh.dependencies._replace(view=fresh.view)
         told = REWORDS.replace("STEPS", str(steps))
         fresh.run(f"if n == 1:{_indented(told)}\nelse:{_indented(WORKS)}", stuck=True)
-        if "Switchgear warns: no progress for" in fresh.prompt(2):
+        prompt = fresh.prompt(2)
+        if "Switchgear warns: score " in prompt:
+            assert " (trips at 60): no progress for " in prompt
             return
     pytest.fail("no number of steps led to a warning")
 

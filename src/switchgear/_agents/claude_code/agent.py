@@ -180,6 +180,11 @@ _SILENT = frozenset({
     "system",
 })  # fmt: skip
 _SPEAKING = ("user", "assistant")
+_OF_TERMINAL = (
+    *("<command-name>", "<command-message>", "<local-command-", "<bash-input>", "<bash-stdout>"),
+    *("<bash-stderr>", "<system-reminder>", "<task-notification>", "Caveat: The messages below"),
+)
+"""How messages begin that the terminal writes in the user's name: `/exit`, `/compact` and their output."""
 
 
 def _recognises(source: RecordingFile) -> bool:
@@ -237,7 +242,11 @@ class _ClaudeSession(RunBuilder):
         content = at(message, "content")
         if kind == "user":
             self._user(content, human=line.get("isMeta") is not True)
+        elif line.get("isApiErrorMessage") is True:
+            self.turn()
+            self.set(ended=name(words(content)))
         else:
+            self.set(ended="")  # an error before it was overcome
             self._assistant(message, content)
 
     def _user(self, content: object, *, human: bool) -> None:
@@ -249,7 +258,7 @@ class _ClaudeSession(RunBuilder):
                 self.result(at(part, "tool_use_id"), output, ok=ok)
             elif at(part, "type") == "text":
                 self.turn()
-                if human:
+                if human and not str(at(part, "text")).lstrip().startswith(_OF_TERMINAL):
                     self.user(at(part, "text"))
 
     def _assistant(self, message: object, content: object) -> None:

@@ -23,7 +23,7 @@ from switchgear._agents.fields import number, parsed, text
 from switchgear._core.types import AgentStep, Signal
 from switchgear._text.agent_text import files_of
 from switchgear._text.fingerprint import gist
-from switchgear._text.redact import LONGEST_TEXT, redact, redact_lines
+from switchgear._text.redact import LONGEST_TEXT, redact, redact_end, redact_lines
 
 LONGEST_NAME = 200
 _SHELLS = frozenset({
@@ -72,9 +72,10 @@ def body(value: object) -> str | None:
     if value is None:
         return None
     text = value if isinstance(value, str) else as_json(value)
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[: LONGEST_TEXT // 2]}\n{text[1 - LONGEST_TEXT // 2 :]}"
-    return redact_lines(text)
+    if len(text) <= LONGEST_TEXT:
+        return redact_lines(text)
+    half = LONGEST_TEXT // 2
+    return f"{redact_lines(text, half)}\n{redact_end(text, half - 1)}"
 
 
 def as_json(value: Any) -> str:
@@ -515,9 +516,15 @@ class RecordingFile:
                 raise UnreadableRecording(
                     f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB as one JSON document"
                 )
+            if not data.strip():
+                raise UnreadableRecording("is empty")
             try:
                 self._document = json.loads(data)
-            except (ValueError, RecursionError) as error:
+            except UnicodeDecodeError as error:
+                raise UnreadableRecording("is not a text in UTF-8") from error
+            except RecursionError as error:
+                raise UnreadableRecording("is JSON that is nested too deeply") from error
+            except ValueError as error:
                 raise UnreadableRecording(f"is not valid JSON: {_describe_error(error)}") from error
         return self._document
 

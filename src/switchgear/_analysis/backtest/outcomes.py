@@ -9,6 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,18 +35,32 @@ _STALE = 0.4
 """The share of a sign's weight that is left when the work was changed after it."""
 _GIT_S = 3.0
 _COMMIT = re.compile(r"\bgit\b[^|;&\n]*\bcommit\b")
-_COMMITTED = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\]", re.MULTILINE)
+_COMMITTED = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\] ?([^\n]{0,200})", re.MULTILINE)
+_SHORT_SUBJECT = 10
+"""A commit is not searched for by a shorter subject: others have the same."""
 _UNDONE = re.compile(
     r"\bgit\b[^|;&\n]*\b(?:reset\s+--hard|revert\b|restore\s+(?:--\S+\s+)*\.|checkout\s+(?:--\s+)?\.)"
 )
 _THANKS = re.compile(
-    r"\b(?:thanks|thank you|perfect|great|excellent|awesome|nice work|well done|works now|it works|"
-    r"looks good|lgtm|that works|ship it|merged|all good)\b"
+    r"\b(?:(?<!no )thanks|thank you|perfect|great|excellent|awesome|nice work|good job|well done|works now|it works|"
+    r"works (?:fine|well|great|like a charm|perfectly)|looks good|lgtm|that works|ship it|merged|all good)\b"
 )
 _COMPLAINT = re.compile(
-    r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|doesn'?t work|does not work|"
-    r"not working|didn'?t work|that'?s (?:wrong|not)|(?<!nothing )(?<!not )(?<!nothing is )wrong|undo (?:that|this|it)|revert (?:that|this|it)|"
-    r"you broke|is broken|same error|not what i|stop doing|no,)\b"
+    r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|(?:doesn'?t|does not|didn'?t|did not) work|"
+    r"not working|that'?s (?:wrong|not)|that is not|(?<!nothing )(?<!not )(?<!nothing is )wrong|undo (?:that|this|it)|revert(?: (?:that|this|it))?|"
+    r"you broke|is broken|same (?:error|problem|issue|bug)|not what i|stop doing|in circles|useless|nope|no,)\b"
+)
+_TROUBLE = re.compile(r"\b(?:fail(?:s|ed|ing)?|crash(?:es|ed|ing)?|broken)\b")
+"""What went wrong, unless it is over: `it crashes`, but not `no test fails any more`."""
+_OVER = re.compile(
+    r"\b(?:no|not|nothing|never|none|without|fixed|gone|used to|any ?more|no longer)\b|n't\b"
+)
+_DOUBT = re.compile(r"\?|\b(?:but|except|however|not sure)\b|n't (?:think|believe|know)\b")
+"""What makes a friendly message no praise: a question, or a limit."""
+_GAVE_UP = re.compile(
+    r"\bi(?: am|'m)? giv(?:e|ing) up|\bi (?:was|am)(?: still)? (?:unable|not able) to|\bi'm (?:unable|not able) to|"
+    r"\bi (?:could ?n[o']t|can ?not|can't|was ?n't able to) "
+    r"(?:fix|solve|complete|finish|find|get|make|resolve|reproduce|determine)\b"
 )
 _NEGATED = re.compile(r"\b(?:not|n'?t|no) (?:perfect|great|good|working|nice)\b")
 _ENDED_BADLY = re.compile(
@@ -84,7 +99,7 @@ def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
             _tests(run),
             _commit(run, look_at_git=look_at_git),
             _message(run),
-            _end(run),
+            _end(run) or _last_words(run),
             _errors(run),
         )
         if sign is not None
@@ -140,12 +155,16 @@ def _commit(run: RecordedRun, *, look_at_git: bool) -> OutcomeSign | None:
             continue
         if undone:
             return OutcomeSign("its last commit was undone in the run", -COMMIT)
-        kept = _is_kept(run.folder, found[1]) if look_at_git else None
-        if kept is None:
-            return OutcomeSign(f"it ends with a commit ({found[1][:7]})", COMMIT * 0.6)
-        if kept:
-            return OutcomeSign(f"its commit {found[1][:7]} is still on a branch", COMMIT)
-        return OutcomeSign(f"its commit {found[1][:7]} is no longer on a branch", -COMMIT)
+        commit = found[1][:7]
+        home = _home(run.folder, found[1], found[2], step.at_s) if look_at_git else None
+        if home is None:
+            return OutcomeSign(f"it ends with a commit ({commit})", COMMIT * 0.6)
+        if not home:
+            return OutcomeSign(f"its commit {commit} is no longer on a branch", -COMMIT)
+        if not home.startswith(found[1]):
+            text = f"its commit {commit} is on a branch as {home[:7]}, with the same subject"
+            return OutcomeSign(text, COMMIT * 0.6)
+        return OutcomeSign(f"its commit {commit} is still on a branch", COMMIT)
     return OutcomeSign("its work was discarded", -COMMIT) if undone else None
 
 
@@ -160,27 +179,34 @@ def _shell_command(step: RecordedStep) -> str:
     return command_of(arguments)[:4000] or step.args[:4000]
 
 
-def _is_kept(folder: str, commit: str) -> bool | None:
-    """Whether a commit is on a branch of the folder's repository; `None`: unknown."""
-    if not folder.startswith("/"):
-        return None
+def _home(folder: str, commit: str, subject: str, at_s: float | None) -> str | None:
+    """The commit on a branch of the folder's repository; empty: it is on none; `None`: unknown.
+
+    After a rebase or a squash it is another commit, whose message contains the subject.
+    """
+    deadline = Deadline(_GIT_S)
     try:
-        repository = find_repository(Path(folder))
+        repository = find_repository(Path(folder)) if folder.startswith("/") else None
         if repository is None:
             return None
-        deadline = Deadline(_GIT_S)
-        git = ["--git-dir", str(repository.git_dir)]
-        arguments = [
-            "for-each-ref",
-            "--count=1",
-            f"--contains={commit}",
-            "refs/heads",
-            "refs/remotes",
-        ]
-        refs = run_git(repository.top, [*git, *arguments], deadline=deadline)
+
+        def git(*words: str) -> str:
+            words = ("--git-dir", str(repository.git_dir), *words)
+            return run_git(repository.top, words, deadline=deadline).strip()
+
+        with suppress(GitError):  # it is no object of the repository any longer
+            name = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+            branches = ("refs/heads", "refs/remotes")
+            if git("for-each-ref", "--count=1", f"--contains={name}", *branches):
+                return name
+        if git("rev-parse", "--is-shallow-repository") == "true":
+            return None
+        since = [] if at_s is None else [f"--since={int(at_s) - 60}"]
+        sought = ("--fixed-strings", f"--grep={subject}", "-1", "--format=%H")
+        is_short = len(subject) < _SHORT_SUBJECT
+        return "" if is_short else git("log", "--branches", "--remotes", *since, *sought)
     except (GitError, OSError, ValueError):
         return None
-    return bool(refs.strip())
 
 
 def _message(run: RecordedRun) -> OutcomeSign | None:
@@ -191,9 +217,10 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
     if message.interrupts:
         return OutcomeSign("the user interrupted it", -INTERRUPTION)
     text = message.text.lower().replace("\u2019", "'")
-    if _COMPLAINT.search(text) or _NEGATED.search(text):
+    troubled = _TROUBLE.search(text) and not _OVER.search(text)
+    if _COMPLAINT.search(text) or _NEGATED.search(text) or troubled:
         return OutcomeSign("the user's last message complains", -MESSAGE)
-    if _THANKS.search(text):
+    if _THANKS.search(text) and not _DOUBT.search(text):
         return OutcomeSign("the user's last message is positive", MESSAGE)
     return None
 
@@ -205,6 +232,15 @@ def _end(run: RecordedRun) -> OutcomeSign | None:
         return OutcomeSign("it was interrupted", -INTERRUPTION)
     if _ENDED_BADLY.search(ended):
         return OutcomeSign(f"it ended with {run.ended!r}", -END)
+    return None
+
+
+def _last_words(run: RecordedRun) -> OutcomeSign | None:
+    """Whether the agent itself reports that it did not succeed; that it did is no evidence."""
+    last = run.steps[-1] if run.steps else None
+    words = "" if last is None or last.tool else last.thought or ""
+    if _GAVE_UP.search(words.lower().replace("\u2019", "'")):
+        return OutcomeSign("its last words are that it gave up", -END)
     return None
 
 

@@ -158,6 +158,8 @@ class TooLittle(NamedTuple):
     """Why nothing can be proposed, in a sentence."""
 
     why: str
+    more_may_do: bool = True
+    """Whether more runs, or more outcomes, could change that."""
 
 
 class Held(NamedTuple):
@@ -304,8 +306,9 @@ class _Tuning(NamedTuple):
         chosen = self._choice(known)
         if chosen is None:
             return TooLittle(
-                f"even with thresholds {FACTORS[-1]:g} times as high more solved runs are stopped "
-                f"than {self.asked:.2%} allows; another policy may do"
+                f"even with thresholds {FACTORS[-1]:g} times as high, more solved runs are stopped "
+                f"than {self.asked:.2%} allows; try another policy (--policy), or accept a higher rate",
+                more_may_do=False,
             )
         proposed = scaled(self.policy, FACTORS[chosen])
         held = cross_validate(known, self._stop)

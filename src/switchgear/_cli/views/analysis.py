@@ -119,6 +119,7 @@ def spark(counts: Sequence[int], most: int, signs: str, width: int) -> str:
 
 
 _LABEL = 22
+_SHOWN_PROBLEMS = 5
 
 
 def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
@@ -144,9 +145,9 @@ def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
 
 
 def _outcomes(screen: Screen, found: BacktestFindings) -> None:
-    """Where the outcomes come from, if a person or an inference gave some, and the second opinions."""
+    """Where the outcomes come from, unless the recordings have them all, and the second opinions."""
     counts = found.outcomes
-    if counts["label"] or counts["inferred"]:
+    if counts["label"] or counts["inferred"] or (counts[""] and found.noun == "run"):
         sure = f" (at least {found.least_confidence or 0:.0%} confidence)"
         parts = (
             (counts["label"], "labelled"),
@@ -250,10 +251,12 @@ def _remarks(screen: Screen, found: BacktestFindings) -> None:
         many = plural(sum(tally.unknown.values()), "line")
         remarks.append(f"{many} not understood: {clean(named, 300)}")
     if tally.problem_count:
-        remarks.append(f"{plural(tally.problem_count, 'file')} not read:")
+        many = plural(tally.problem_count, "file")
+        first = f" (the first {_SHOWN_PROBLEMS})" if tally.problem_count > _SHOWN_PROBLEMS else ""
+        remarks.append(f"{many} not read{first}:")
     if remarks:
         screen.line()
     for remark in remarks:
         screen.line(Text(remark, "yellow" if remark.endswith(":") else "dim"), 2)
-    for path, why in tally.problems[:5]:
+    for path, why in tally.problems[:_SHOWN_PROBLEMS]:
         screen.line(Text(f"  {clean(path, 300)}: {clean(why, 200)}", "dim"), 4)
