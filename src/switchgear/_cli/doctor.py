@@ -407,10 +407,11 @@ def _prove_hooks(
     # A new session each time: one that is examined again and again would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
     yield from _try_events(agent, probe, known, store, commands, began_s=began_s)
-    try:
-        store.forget(probe.circuit)
-    except (StoreError, AttributeError) as error:
-        yield note(f"circuit {probe.circuit!r} of the test could not be removed: {error}")
+    for circuit in probe.circuits:
+        try:
+            store.forget(circuit)
+        except (StoreError, AttributeError) as error:
+            yield note(f"circuit {circuit!r} of the test could not be removed: {error}")
     yield from hook_trials(agent.name, commands.get(event_of(agent.name, BEFORE)), _source())
     yield from _trust(agent, scope, folder, set(commands.values()))
 

@@ -178,8 +178,15 @@ class Probe(NamedTuple):
     @property
     def circuit(self) -> str:
         """The circuit that is checked and recorded on."""
-        lane = f"/agent/{SUBAGENT}" if hook_settings(self.agent).has_subagents else ""
-        return f"session/{self.session}{lane}"
+        return self.circuits[-1]
+
+    @property
+    def circuits(self) -> tuple[str, ...]:
+        """The circuits that its events create: of the session, and of its sub-agent."""
+        session = f"session/{self.session}"
+        if not hook_settings(self.agent).has_subagents:
+            return (session,)
+        return (session, f"{session}/agent/{SUBAGENT}")
 
     def send(self, command: str, when: str) -> ProbeAnswer:
         """Send one harmless event, before or after a tool, and read the answer as the agent would."""
