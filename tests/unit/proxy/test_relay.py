@@ -546,7 +546,8 @@ def test_the_log_has_no_keys_queries_or_contents() -> None:
 def test_health_needs_neither_upstream_nor_host() -> None:
     with behind_proxy(answers(reply({}))) as (up, stage):
         got = stage.request("GET", "/healthz", headers={"Host": "load-balancer"})
-    assert (got.status, got.json()) == (200, {"status": "ok"})
+    # On a busy machine the answer may add that the store was not read lately.
+    assert (got.status, got.json()["status"]) == (200, "ok")
     assert not up.heard
 
 
