@@ -322,15 +322,12 @@ class Breaker:
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """`record` without blocking the event loop."""
-        message = Record(redacted(signal), checked_permit(permit))
-        await self._afold_pending()
-        return await self._aapply(message)
+        return await self._areport(Record(redacted(signal), checked_permit(permit)))
 
     async def asend(self, message: Message) -> Verdict:
         """`send` without blocking the event loop."""
         check_message(message)
-        await self._afold_pending()
-        return await self._aapply(message)
+        return await self._areport(message)
 
     def flush(self) -> None:
         """Report counts that were not reported yet."""
@@ -951,10 +948,26 @@ class Breaker:
             await self._aapply(late)
         return done.verdict
 
+    async def _areport(self, message: Message) -> Verdict:
+        """Send a message after the pending counts, also if the task is cancelled in between."""
+        cancelled: BaseException | None = None
+        try:
+            await self._afold_pending()
+        except Exception:
+            raise
+        except BaseException as error:
+            if not isinstance(message, Record):
+                raise
+            cancelled = error
+        verdict = await self._aapply(message)
+        if cancelled is not None:
+            raise cancelled
+        return verdict
+
     async def _afold(self, message: Record, ago_s: float) -> None:
         if self._wall is None:
             self._fold(message, ago_s)
-        else:  # if it is cancelled, the store may already have it: losing it is better than counting it twice
+        else:  # also if it is cancelled: the store counts it once
             await self._aapply(message, ago_s)
 
     def _take(self, done: Step) -> Record | None:
