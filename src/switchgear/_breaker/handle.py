@@ -34,7 +34,7 @@ from switchgear._breaker.tickets import (
     this_process,
 )
 from switchgear._core import values
-from switchgear._core.errors import Refusal, Rejected
+from switchgear._core.errors import Refusal, Rejected, StoreError
 from switchgear._core.evidence import (
     HOLD_S,
     LIVE_S,
@@ -70,6 +70,7 @@ from switchgear._sinks.dispatch import (
     Sink,
     checked_sinks,
     emit,
+    log_warning,
     report,
 )
 from switchgear._sinks.log import log_events
@@ -789,7 +790,12 @@ class Breaker:
 
     def _remark(self, kind: EventKind, why: str, until_s: float | None = None) -> None:
         remark = Override("switchgear", why, kind=kind, until_s=until_s, process=this_process())
-        self._take(self._store.apply(self.name, self.policy, remark, self._now_s()))
+        try:
+            done = self._store.apply(self.name, self.policy, remark, self._now_s())
+        except StoreError as error:  # it is for operators only: nothing depends on it
+            log_warning("circuit %r: %s; not recorded: %s", self.name, why, error)
+        else:
+            self._take(done)
 
     @property
     def _is_isolated(self) -> bool:
