@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -202,6 +203,26 @@ class StoreContract(KeepingContract, TransactionContract):
             return done.circuit.phase
 
         assert asyncio.run(three_failures()) is Phase.OPEN
+
+    def test_what_a_cancelled_task_reports_is_counted_once(self, backend: Backend) -> None:
+        store, calm = backend.open(), Policy([ConsecutiveFailures(threshold=1000)])
+
+        async def report(steps: int) -> None:
+            task = asyncio.create_task(store.aapply("api", calm, FAILED, NOW_S))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        async def reports() -> None:
+            for steps in range(1, 31):
+                await report(steps)
+
+        asyncio.run(reports())
+        found = backend.open().get("api")
+        assert found is not None
+        assert found.circuit.totals.failed == 30
 
     # Sharing
 

@@ -34,7 +34,7 @@ from switchgear._breaker.tickets import (
     this_process,
 )
 from switchgear._core import values
-from switchgear._core.errors import Refusal, Rejected
+from switchgear._core.errors import Refusal, Rejected, StoreError
 from switchgear._core.evidence import (
     HOLD_S,
     LIVE_S,
@@ -70,6 +70,7 @@ from switchgear._sinks.dispatch import (
     Sink,
     checked_sinks,
     emit,
+    log_warning,
     report,
 )
 from switchgear._sinks.log import log_events
@@ -322,15 +323,12 @@ class Breaker:
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
         """`record` without blocking the event loop."""
-        message = Record(redacted(signal), checked_permit(permit))
-        await self._afold_pending()
-        return await self._aapply(message)
+        return await self._areport(Record(redacted(signal), checked_permit(permit)))
 
     async def asend(self, message: Message) -> Verdict:
         """`send` without blocking the event loop."""
         check_message(message)
-        await self._afold_pending()
-        return await self._aapply(message)
+        return await self._areport(message)
 
     def flush(self) -> None:
         """Report counts that were not reported yet."""
@@ -792,7 +790,12 @@ class Breaker:
 
     def _remark(self, kind: EventKind, why: str, until_s: float | None = None) -> None:
         remark = Override("switchgear", why, kind=kind, until_s=until_s, process=this_process())
-        self._take(self._store.apply(self.name, self.policy, remark, self._now_s()))
+        try:
+            done = self._store.apply(self.name, self.policy, remark, self._now_s())
+        except StoreError as error:  # it is for operators only: nothing depends on it
+            log_warning("circuit %r: %s; not recorded: %s", self.name, why, error)
+        else:
+            self._take(done)
 
     @property
     def _is_isolated(self) -> bool:
@@ -951,10 +954,26 @@ class Breaker:
             await self._aapply(late)
         return done.verdict
 
+    async def _areport(self, message: Message) -> Verdict:
+        """Send a message after the pending counts, also if the task is cancelled in between."""
+        cancelled: BaseException | None = None
+        try:
+            await self._afold_pending()
+        except Exception:
+            raise
+        except BaseException as error:
+            if not isinstance(message, Record):
+                raise
+            cancelled = error
+        verdict = await self._aapply(message)
+        if cancelled is not None:
+            raise cancelled
+        return verdict
+
     async def _afold(self, message: Record, ago_s: float) -> None:
         if self._wall is None:
             self._fold(message, ago_s)
-        else:  # if it is cancelled, the store may already have it: losing it is better than counting it twice
+        else:  # also if it is cancelled: the store counts it once
             await self._aapply(message, ago_s)
 
     def _take(self, done: Step) -> Record | None:

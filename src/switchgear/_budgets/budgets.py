@@ -114,7 +114,8 @@ class Reservation:
         if not self._is_open:
             return
         try:
-            self.settle(0 if isinstance(error, Rejected) else None)
+            # `isinstance` would call the exception's own code, which may raise
+            self.settle(0 if issubclass(type(error), Rejected) else None)
         except (StoreError, BudgetRefused) as trouble:
             if error is None:
                 raise

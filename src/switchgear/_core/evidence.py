@@ -132,7 +132,8 @@ def _fold(
     start = _start(circuit, recent, new, refused)
     source = message.source if isinstance(message, Record) else None
     times = _times(recent, sources, source, now_s)
-    waits = needs_successes(policy) and not isinstance(message, Override)
+    overrides = isinstance(message, Override) and message.is_override  # a remark decides nothing
+    waits = needs_successes(policy) and not overrides
     judged = _fold_final(policy, start, times.final_s if waits else now_s, now_s)
     if judged.left and start.shown is not None and not judged.step.events:
         shown = count_only(policy, start.shown, new)

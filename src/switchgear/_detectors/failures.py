@@ -130,11 +130,15 @@ class RetryAfter(Detector):
 
     __slots__ = ("threshold",)
     kind: ClassVar[str] = "retry_after"
-    needs_successes: ClassVar[bool] = False
     threshold: int
 
     def __init__(self, threshold: int = 1) -> None:
         self._set(threshold=values.check_int("RetryAfter.threshold", threshold))
+
+    @property
+    def needs_successes(self) -> bool:  # type: ignore[override]  # fixed for the class elsewhere
+        """Whether a success between two responses matters."""
+        return self.threshold > 1
 
     def start(self) -> int:
         return 0

@@ -227,7 +227,7 @@ def _signals(
 ) -> dict[str, Signal]:
     """What happened, for each category of circuits: only what concerns it."""
     agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NOTHING
-    if isinstance(error, str):
+    if error is not None and not isinstance(error, BaseException):
         agent = Signal(ok=False, seconds=seconds, error=redact(error))
         provider = latency = _NOTHING
     elif error is not None:

@@ -30,6 +30,7 @@ from switchgear._locks.state import (
     move,
     state_at,
 )
+from switchgear._sinks.dispatch import log_warning
 from switchgear._stores.base import Amended, Ledger, checked_name
 from switchgear._system.threads import beside
 from switchgear._text.redact import redacted_name
@@ -127,9 +128,10 @@ class ResourceLock:
                     return self
                 await asyncio.sleep(wait_s)
         except BaseException:
-            steps.close()
-            if self.token:
-                self.release()
+            with suppress(StoreError):  # the end of the lease releases it then
+                steps.close()
+                if self.token:
+                    self.release()
             raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
@@ -139,8 +141,15 @@ class ResourceLock:
         return f"<ResourceLock {self.resource!r} token={self.token}>"
 
     def _release_token(self, token: int, error: object) -> None:
-        # The caller's exception is never replaced.
-        if not self.release() and error is None:
+        # The caller's exception is never replaced; the end of the lease releases the lock.
+        try:
+            had = self.release()
+        except StoreError as trouble:
+            if error is None:
+                raise
+            log_warning("lock %r could not be released: %s", self.resource, trouble)
+            return
+        if not had and error is None:
             raise LockLost(self.resource, token)
 
     def _steps(self) -> Generator[float, None, None]:

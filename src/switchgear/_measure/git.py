@@ -41,6 +41,7 @@ from switchgear._measure.saved_refs import (
     LeftOut,
     SavedWork,
     choose,
+    how_to_unpack,
     own_output,
     quoted,
     remember_ref,
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 MARK_S = 60.0
 """What one measurement may take."""
+QUICK_S = 15.0
+"""What git may take for one reference: a pipe in its place would take all the time of the save."""
 HASHED_FILE = 20_000_000
 """Bytes: a larger file counts as changed when its size or time did."""
 HASHED_BYTES = 1_000_000_000
@@ -182,14 +185,15 @@ class GitTree:
         try:
             if self._base.alternates_changed(self._real):
                 raise GitError(reason)
-            head = self._head(deadline)
-            commit, missed = self._commit(state, message, deadline, parent=head)
+            head = self._head(deadline.part(QUICK_S))
+            work = deadline.part(deadline.left_s * 2 / 3)  # for the same reason
+            commit, missed = self._commit(state, message, work, parent=head)
             reference = f"{PREFIX}{name}"
             for each in (reference, f"{KEPT}{name}"):
-                self._real_git("update-ref", each, commit, deadline=deadline)
+                self._real_git("update-ref", each, commit, deadline=deadline.part(QUICK_S))
             remember_ref(str(self._top), reference, commit)
             check = ("rev-parse", "--verify", f"{reference}^{{commit}}")
-            read = self._real_git(*check, deadline=deadline).strip()
+            read = self._real_git(*check, deadline=deadline.part(QUICK_S)).strip()
             if read != commit:
                 raise GitError(f"{reference} is {read}, not {commit}")
             self._committed = (state, commit)
@@ -202,7 +206,7 @@ class GitTree:
         gone = [path for path, content in state.files.items() if content.now is None]
         missed += tuple(LeftOut(path, "deleted, which an archive cannot hold") for path in gone)
         missed += (LeftOut("refs/switchgear", f"git could not store it: {problem[:300]}"),)
-        return SavedWork(f"tar -xzf {place}", self._unread(missed))
+        return SavedWork(how_to_unpack(place), self._unread(missed))
 
     def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> SavedWork:
         """Where git cannot determine what differs: an archive of the files that are newer than the run."""
@@ -219,7 +223,7 @@ class GitTree:
         why = LeftOut(
             "files older than the run", f"git could not list what differs: {problem[:300]}"
         )
-        return SavedWork(f"tar -xzf {place}", (*missed, why))
+        return SavedWork(how_to_unpack(place), (*missed, why))
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
         """Lines added and removed since the first mark; `None`: it is no longer known."""
@@ -255,7 +259,7 @@ class GitTree:
         except GitError as error:
             if not deadline.is_over:
                 raise
-            odd = _odd_rules(self._top)
+            odd = _odd_file(self._top)
             self.too_slow = error
             if odd is None:
                 raise
@@ -283,7 +287,7 @@ class GitTree:
             self._blobs[prefix] = {path: blob for path, (_, blob) in entries.items()}
         touched = False
         for path in listed.tracked:
-            content = self._content(base, prefix, path, entries[path][1])
+            content = self._content(base, prefix, path, entries[path])
             if content is None and path in skipped:
                 continue
             if content == entries[path][1]:
@@ -313,7 +317,9 @@ class GitTree:
             inner = self._inner.get(prefix + path)
             if inner is None or first:
                 inner = self._inner[prefix + path] = GitBase(nested_home(base.home, path), top)
-            if (repository := repository_at(top)) is not None:
+            repository = repository_at(top)
+            # Git does not list the files of what it takes for a repository, even of a damaged one.
+            if repository is not None or path in listed:
                 if not inner.exists:
                     if len(known) >= MOST_NESTED:
                         raise GitError(
@@ -325,12 +331,12 @@ class GitTree:
                 self._scan_folder(inner, f"{prefix}{path}/", found, deadline, first=first)
             elif inner.exists:
                 # It was one: its files are listed above, but for those that are gone.
-                for name, (_, blob) in inner.entries(deadline).items():
+                for name, entry in inner.entries(deadline).items():
                     full = f"{prefix}{path}/{name}"
-                    content = self._content(inner, f"{prefix}{path}/", name, blob)
+                    content = self._content(inner, f"{prefix}{path}/", name, entry)
                     found.pop(full, None)
-                    if content != blob:
-                        self._add(found, full, blob, content)
+                    if content != entry[1]:
+                        self._add(found, full, entry[1], content)
 
     def _add(
         self, found: dict[str, Content], path: str, in_base: str | None, now: str | None
@@ -338,19 +344,31 @@ class GitTree:
         if in_base != now and OURS not in path.split("/"):
             found[path] = Content(in_base, now)
 
-    def _content(self, base: GitBase, prefix: str, path: str, blob: str | None) -> str | None:
-        """The hash of what is at a path, as git would name it; `None`: there is nothing."""
+    def _content(
+        self, base: GitBase, prefix: str, path: str, entry: tuple[str, str] | None
+    ) -> str | None:
+        """The hash of what is at a path, as git would name it; `None`: there is nothing.
+
+        With the mode, if it differs from that of the base, whose `entry` is mode and hash.
+        """
         full = base.top / path
+        mode, blob = entry or (None, None)
+        if entry is not None and _is_beyond_link(base.top, path):
+            return None  # as git takes it: what is behind the link is no part of the project
         try:
             about = full.lstat()
             if stat.S_ISLNK(about.st_mode):
-                return _blob(os.fsencode(full.readlink()), base.algorithm)
+                now, content = "120000", _blob(os.fsencode(full.readlink()), base.algorithm)
+            elif stat.S_ISREG(about.st_mode):
+                now = "100755" if about.st_mode & stat.S_IXUSR else "100644"
+                content = self._file_content(full, about, base, prefix + path, blob)
+            else:  # what is in a folder is listed by itself
+                return None if stat.S_ISDIR(about.st_mode) else "not a regular file"
         except OSError:
             return None
-        if stat.S_ISREG(about.st_mode):
-            return self._file_content(full, about, base, prefix + path, blob)
-        # What is in a folder is listed by itself.
-        return None if stat.S_ISDIR(about.st_mode) else "not a regular file"
+        if mode in {None, now} or ("120000" not in {mode, now} and not self._has_modes):
+            return content
+        return f"{content} {now}"
 
     def _file_content(
         self, full: Path, about: os.stat_result, base: GitBase, path: str, blob: str | None
@@ -541,7 +559,8 @@ class GitTree:
         if not hashes:
             return
         wanted = "".join(f"{blob}\n" for blob in dict.fromkeys(hashes.values()))
-        checked = self._real_git("cat-file", "--batch-check", stdin=wanted, deadline=deadline)
+        check, objects = ("cat-file", "--batch-check"), self._real.objects
+        checked = self._base(*check, stdin=wanted, objects=objects, deadline=deadline)
         lost = {line.split(" ")[0] for line in checked.splitlines() if line.endswith(" missing")}
         missed += [LeftOut(path, "not stored") for path, blob in hashes.items() if blob in lost]
 
@@ -549,10 +568,10 @@ class GitTree:
         """With the folders that git could not read."""
         return (*missed, *(LeftOut(line, "could not be read") for line in self._complaints))
 
-    def _real_git(self, *arguments: str, stdin: str = "", deadline: Deadline) -> str:
+    def _real_git(self, *arguments: str, deadline: Deadline) -> str:
         """Query the user's repository, without its hooks and monitors."""
         env = {"GIT_DIR": str(self._real.git_dir), "GIT_WORK_TREE": str(self._top)}
-        return run_git(self._top, arguments, stdin=stdin, env=env, deadline=_at_least(deadline))
+        return run_git(self._top, arguments, env=env, deadline=_at_least(deadline))
 
     def _head(self, deadline: Deadline) -> str | None:
         try:
@@ -573,15 +592,21 @@ def _files_below(top: Path, folder: str) -> list[str]:
     return found[:MOST_HIDDEN]
 
 
-def _odd_rules(top: Path) -> str | None:
-    """A file of rules that is a pipe or the like, which git would read forever; `None`: there is none."""
+def _is_beyond_link(top: Path, path: str) -> bool:
+    """Whether a folder of the path is a link now."""
+    return any((top / folder).is_symlink() for folder in list(Path(path).parents)[:-1])
+
+
+def _odd_file(top: Path) -> str | None:
+    """A file that is a pipe or the like, which git would read forever; `None`: there is none."""
     until_s = time.monotonic() + 5.0
     for here, folders, files in os.walk(top):
+        inside = [".git/HEAD", ".git/commondir"] if ".git" in folders else []
         folders[:] = [each for each in folders if each not in SKIPPED | {OURS, ".git"}]
-        for name in {".gitignore", ".gitattributes"} & set(files):
+        for name in (*inside, *{".gitignore", ".gitattributes"}.intersection(files)):
             path = Path(here, name)
             with suppress(OSError):
-                if not path.is_file():
+                if path.exists() and not path.is_file():
                     return path.relative_to(top).as_posix()
         if time.monotonic() > until_s:
             break

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -160,6 +161,11 @@ def save_archive(
             continue
         return place, tuple(missed)
     raise NotSaved(f"no archive could be written: {problem}") from problem
+
+
+def how_to_unpack(archive: Path) -> str:
+    """The command that unpacks an archive, for a shell."""
+    return f"tar -xzf {shlex.quote(str(archive))}"
 
 
 def _places(target: Path) -> Iterator[Path]:

@@ -4,11 +4,19 @@ import os
 import shutil
 from hashlib import blake2b
 from pathlib import Path
+from stat import S_IXUSR
 from typing import NamedTuple, Protocol
 
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import Deadline, GitError, Repository, find_repository, run_git
-from switchgear._measure.saved_refs import SAVE_S, LeftOut, SavedWork, own_output, save_archive
+from switchgear._measure.saved_refs import (
+    SAVE_S,
+    LeftOut,
+    SavedWork,
+    how_to_unpack,
+    own_output,
+    save_archive,
+)
 
 OURS = ".switchgear"
 SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
@@ -86,6 +94,7 @@ def _is_ignored(repository: Repository, folder: Path) -> bool:
 class _File(NamedTuple):
     size: int
     mtime_ns: int
+    is_program: bool
     digest: str
 
 
@@ -107,7 +116,8 @@ class PlainTree:
         self._last = {path: self._read_entry(path, entry) for path, entry in self._files()}
         whole = blake2b(digest_size=16)
         for path in sorted(self._last):
-            whole.update(f"{path}\0{self._last[path].digest}\0".encode(errors="surrogateescape"))
+            _, _, is_program, digest = self._last[path]
+            whole.update(f"{path}\0{is_program}{digest}\0".encode(errors="surrogateescape"))
         mark = whole.hexdigest()
         self._states[mark] = self._last
         self._start = self._start or mark
@@ -117,9 +127,7 @@ class PlainTree:
         old, new = self._states[before], self._states[after]
         return TreeChange(
             added=tuple(sorted(new.keys() - old.keys())),
-            modified=tuple(
-                sorted(p for p in new.keys() & old.keys() if new[p].digest != old[p].digest)
-            ),
+            modified=tuple(sorted(p for p in new.keys() & old.keys() if new[p][2:] != old[p][2:])),
             deleted=tuple(sorted(old.keys() - new.keys())),
         )
 
@@ -133,7 +141,7 @@ class PlainTree:
             self._folder, (*change.added, *change.modified), target, deadline or Deadline(SAVE_S)
         )
         unread = (LeftOut(path, "could not be read") for path in self._unread)
-        return SavedWork(f"tar -xzf {place}", (*left_out, *unread))
+        return SavedWork(how_to_unpack(place), (*left_out, *unread))
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
         del deadline
@@ -165,11 +173,12 @@ class PlainTree:
         try:
             stat = entry.stat(follow_symlinks=False)
         except OSError:
-            return _File(-1, -1, "gone")
-        known = self._last.get(path)
-        if known is not None and (known.size, known.mtime_ns) == (stat.st_size, stat.st_mtime_ns):
-            return known
-        return _File(stat.st_size, stat.st_mtime_ns, _digest(entry, stat))
+            return _File(-1, -1, False, "gone")
+        known, about = self._last.get(path), (stat.st_size, stat.st_mtime_ns)
+        is_program = bool(stat.st_mode & S_IXUSR) and not entry.is_symlink()
+        if known is not None and known[:2] == about:
+            return known._replace(is_program=is_program)
+        return _File(*about, is_program, _digest(entry, stat))
 
 
 def _digest(entry: os.DirEntry[str], stat: os.stat_result) -> str:

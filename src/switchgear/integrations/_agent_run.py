@@ -90,7 +90,8 @@ class ModelName(NamedTuple):
 
 def is_model_failure(error: BaseException) -> bool:
     """Whether an exception counts against a provider: all but errors of the request or the account."""
-    if isinstance(error, SwitchgearError):
+    # `isinstance` would call the exception's own code, which may raise
+    if issubclass(type(error), SwitchgearError):
         return False
     found = classify(error)
     return found is None or found.is_provider_failure
@@ -532,7 +533,8 @@ class ModelCall(_GuardedCall):
     def _is_failure(self, error: BaseException | None) -> bool:
         if error is None:
             return bool(self._failure)
-        return not isinstance(error, self.run.guard.control_flow) and is_model_failure(error)
+        is_control = issubclass(type(error), self.run.guard.control_flow)
+        return not is_control and is_model_failure(error)
 
     def _wait_s(self, error: BaseException) -> float | None:
         """The wait by the rate limits that are used up, or in the body of the error."""
@@ -634,7 +636,8 @@ class ToolCall(_GuardedCall):
     def _is_failure(self, error: BaseException | None) -> bool:
         if error is None:
             return self._failed
-        return isinstance(error, Exception) and not isinstance(error, self.run.guard.control_flow)
+        kind = type(error)
+        return issubclass(kind, Exception) and not issubclass(kind, self.run.guard.control_flow)
 
     def _observe_error(self, error: BaseException) -> None:
         if not self._observed:
@@ -692,4 +695,4 @@ def _is_open(breaker: CircuitBreaker) -> bool:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    return isinstance(error, Refused)
+    return issubclass(type(error), Refused)

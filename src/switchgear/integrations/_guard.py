@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypedDict
 from urllib.parse import quote, urlsplit
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
-from switchgear._breaker.signals import is_no_evidence
+from switchgear._breaker.signals import describe, is_no_evidence
 from switchgear._budgets.budgets import Reservation, Tags, checked_tags
-from switchgear._core.errors import BudgetRefused, Rejected, StoreError
+from switchgear._core.errors import NAME, BudgetRefused, Rejected, StoreError
 from switchgear._core.types import Permit, Signal
 from switchgear._panel.panel import Panel
 from switchgear._providers.errors import ProviderError, classify
@@ -26,7 +26,6 @@ from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._sinks.dispatch import log_exception, log_warning
 from switchgear._system.threads import beside
-from switchgear._text.redact import redact
 
 OnRefusal = Literal["raise", "answer"]
 KEYS = {
@@ -440,12 +439,12 @@ class GuardedHttpCall:
 
 def _meaning(error: BaseException) -> ProviderError | None:
     """The evidence about the provider in an exception; `None`: none."""
-    if is_no_evidence(error) or isinstance(error, _MISTAKES) or type(error).__name__ in _MISUSES:
+    kind = type(error)  # `isinstance` would call the exception's own code, which may raise
+    if is_no_evidence(error) or issubclass(kind, _MISTAKES) or NAME(kind) in _MISUSES:
         return None
     found = classify(error)
     if found is None:
-        text = redact(f"{type(error).__name__}: {error}")
-        found = ProviderError(ProviderErrorKind.OUTAGE, None, None, text)
+        found = ProviderError(ProviderErrorKind.OUTAGE, None, None, describe(error))
     return found if found.is_provider_failure else None
 
 

@@ -1,6 +1,8 @@
 """Finds the refusal in an exception: for retries and web frameworks, which must not repeat refused calls at once."""
 
-from switchgear._core.errors import BudgetRefused, NoRoute, Rejected
+from typing import Any
+
+from switchgear._core.errors import CAUSE, MEMBERS, BudgetRefused, NoRoute, Rejected
 
 RefusalError = Rejected | BudgetRefused | NoRoute
 _MOST_CAUSES = 16
@@ -11,13 +13,16 @@ def refusal_in(error: BaseException | None) -> RefusalError | None:
 
     A group of exceptions is a refusal if all of them are, as those of `asyncio.TaskGroup`.
     """
+    one: Any = error
     for _ in range(_MOST_CAUSES):
-        if error is None or isinstance(error, Rejected | BudgetRefused | NoRoute):
-            return error
-        if isinstance(error, BaseExceptionGroup) and error.__cause__ is None:
-            found = [refusal_in(one) for one in error.exceptions]
-            return None if None in found else found[0]
-        error = error.__cause__
+        if one is None or issubclass(type(one), (Rejected, BudgetRefused, NoRoute)):
+            found: RefusalError | None = one
+            return found
+        cause = CAUSE(one)
+        if cause is None and issubclass(type(one), BaseExceptionGroup):
+            members = [refusal_in(each) for each in MEMBERS(one)]
+            return None if None in members else members[0]
+        one = cause
     return None
 
 

@@ -10,6 +10,8 @@ from depth import for_each
 from switchgear import CircuitBreaker
 from switchgear._breaker.signals import describe, retry_after_s
 from switchgear._core.errors import is_interrupt
+from switchgear._fleet.fleet import Fleet
+from switchgear._fleet.manifest import agent, crew
 from switchgear._providers.errors import (
     agent_signal,
     classify,
@@ -17,6 +19,8 @@ from switchgear._providers.errors import (
     provider_signal,
     was_not_started,
 )
+from switchgear.integrations._agent_run import is_model_failure
+from switchgear.integrations._refusals import refusal_in
 from switchgear.testing import FakeClock
 from unit.shapes import ALL, Shape
 
@@ -141,6 +145,32 @@ def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) ->
         caught = outcome(lambda error=error: shape(breaker, thrower(error)))  # type: ignore[misc]
         assert caught is error
     assert breaker.state == "open"
+
+
+@for_each("name", READ)
+def test_a_reservation_a_route_and_a_retry_pass_it_on_too(name: str) -> None:
+    people = crew([agent(name="coder", owner="ana", provider="anthropic", model="opus")])
+    with Fleet.open("memory:", people) as fleet:
+        budgets = fleet.panel.budgets
+        budgets.open("team", 1_000_000)
+
+        def reserved(error: Exception) -> None:
+            with budgets.reserve("team", 1):
+                raise error
+
+        def routed(error: Exception) -> None:
+            with fleet.route("coder"):
+                raise error
+
+        for thrown in THROWN:
+            error = hostile(name, thrown)
+            assert outcome(lambda error=error: reserved(error)) is error  # type: ignore[misc]
+            assert outcome(lambda error=error: routed(error)) is error  # type: ignore[misc]
+            called = lambda _, error=error: thrower(error)()  # noqa: E731
+            assert outcome(lambda called=called: fleet.call("coder", called)) is error  # type: ignore[misc]
+            assert refusal_in(error) is None
+            assert is_model_failure(error)
+        assert budgets.free_micros("team") == 1_000_000 - len(THROWN), "all are settled"
 
 
 @for_each("number", range(len(strange())))

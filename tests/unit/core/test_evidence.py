@@ -29,6 +29,7 @@ from switchgear._core.types import (
     Circuit,
     DatedRecord,
     Event,
+    EventKind,
     Mode,
     Override,
     Permit,
@@ -140,6 +141,33 @@ def test_an_order_ends_the_waiting_and_a_reset_forgets_what_waited() -> None:
     assert site.circuit.mode is Mode.HELD_OPEN
 
 
+REMARK = Override(
+    "switchgear", "a is isolated", kind=EventKind.ISOLATED, until_s=T0 + 30.0, process="a"
+)
+
+
+def test_a_remark_that_a_process_is_isolated_evaluates_nothing_early() -> None:
+    site = Site()
+    site.report("b", T0, OK)
+    for number in range(1, 6):
+        site.report("a", T0 + number / 1000, BAD)
+    after = site.send(REMARK, T0 + 0.01)
+    assert after.phase is Phase.CLOSED
+    assert [one.process for one in after.isolated] == ["a"]
+    after = site.report("b", T0 + 0.06, OK, T0 + 0.0025)
+    assert after.phase is Phase.CLOSED, "it succeeded in between"
+    assert site.policy.heat(after.memories, T0 + 0.06) == pytest.approx(0.6)
+    assert after.totals[:2] == (2, 5)
+
+
+def test_waits_that_are_needed_several_times_in_a_row_wait_for_the_successes_between_them() -> None:
+    site = Site(Policy([_detectors.RetryAfter(2)], Cooldown(10.0)))
+    site.report("b", T0, OK)
+    for at_s in (0.01, 0.03):
+        site.report("a", T0 + at_s, BAD._replace(retry_after_s=30.0))
+    assert site.report("b", T0 + 0.05, OK, T0 + 0.02).phase is Phase.CLOSED
+
+
 def test_what_no_success_can_change_trips_at_once() -> None:
     policy = Policy([_detectors.RetryAfter(), _detectors.ConsecutiveFailures(5)], Cooldown(10.0))
     site = Site(policy)
@@ -232,6 +260,8 @@ def test_four_processes_reach_the_same_result_as_one(seed: int) -> None:
         else:
             submit(who, at_s)
             site.report(str(who), at_s, BAD)
+            if luck.random() < 0.1:
+                site.send(REMARK, at_s)
     for who in range(4):
         submit(who, now_s + 0.01)
     site.send(Record(Signal(count=0)), now_s + 1.0)

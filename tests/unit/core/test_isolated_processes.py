@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from switchgear import CircuitBreaker, Cooldown, Panel, Policy, Rejected, detectors
 from switchgear._breaker.views import view_of
 from switchgear._cli import main
+from switchgear._core.errors import StoreUnavailable
 from switchgear._core.machine import FORGET_ISOLATED_S, MOST_ISOLATED, step
 from switchgear._core.types import EventKind, Mode, Override, Record, ReportSource, Signal
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
@@ -206,3 +207,17 @@ def test_a_store_that_requires_an_operator_token_records_it_as_well(fleet: Fleet
     assert fleet.good.store.set_operator_digest(sha256(b"secret").hexdigest(), instead_of=None)
     fleet.isolate()
     assert len(fleet.status()["isolated"]) == 1
+
+
+def test_a_process_ends_although_its_store_is_gone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.isolate()
+
+    def gone(*_: Any) -> None:
+        raise StoreUnavailable("sqlite:", "it is gone", "wait")
+
+    monkeypatch.setattr(fleet.bad.store.inner, "apply", gone)
+    with pytest.raises(ZeroDivisionError), fleet.bad:
+        raise ZeroDivisionError
+    assert "was isolated and has ended; not recorded" in caplog.text

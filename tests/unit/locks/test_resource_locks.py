@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from switchgear import Panel, Phase, Rejected
-from switchgear._core.errors import LockLost, LockTimeout, StoreCorrupt
-from switchgear._locks.locks import lock_policy
+from switchgear._core.errors import LockLost, LockTimeout, StoreCorrupt, StoreUnavailable
+from switchgear._locks.locks import ResourceLock, lock_policy
 from switchgear._locks.state import load_tenure
 from switchgear._stores.base import Amended, ledger_of
 from switchgear._stores.memory import MemoryStore
@@ -117,6 +117,47 @@ def test_a_lost_lock_raises_unless_another_error_is_raised(panel: Panel, clock: 
     with pytest.raises(ZeroDivisionError), panel.lock("db", lease_s=5.0):
         clock.advance(6.0)
         raise ZeroDivisionError
+
+
+def _cut_off(lock: ResourceLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise StoreUnavailable("flaky:", "it was cut off", "wait")
+
+    monkeypatch.setattr(lock._ledger, "amend", fails)
+
+
+def test_a_store_that_is_gone_at_the_release_does_not_replace_the_callers_exception(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ZeroDivisionError), panel.lock("db") as lock:
+        _cut_off(lock, monkeypatch)
+        raise ZeroDivisionError
+    assert "lock 'db' could not be released" in caplog.text
+    with pytest.raises(StoreUnavailable), panel.lock("other") as lock:
+        _cut_off(lock, monkeypatch)
+
+
+def test_a_store_that_is_gone_does_not_replace_the_cancellation_of_a_waiting_task(
+    panel: Panel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait() -> None:
+        lock = panel.lock("db")
+
+        async def enter() -> None:
+            async with lock:
+                raise AssertionError("it is held")
+
+        task = asyncio.create_task(enter())
+        while not panel.locks.all()[0].tenure.waiting:  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0)
+        _cut_off(lock, monkeypatch)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with panel.lock("db"):
+        asyncio.run(wait())
+        monkeypatch.undo()
 
 
 def test_a_renewed_lease_lasts(panel: Panel, clock: FakeClock) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,41 @@ def test_work_in_a_nested_repository_counts_and_is_saved(
     assert keep(tree) == ()
     assert saved(project, "nested/new") == "newer\n"
     assert saved(project, "a") == "a\n"
+
+
+def _without_objects(nested: Path) -> None:
+    shutil.rmtree(nested / ".git" / "objects")
+
+
+def _with_linked_head(nested: Path) -> None:
+    (nested / ".git" / "HEAD").unlink()
+    (nested / ".git" / "HEAD").symlink_to("refs/heads/unborn")
+
+
+def _with_odd_git_folder(nested: Path) -> None:
+    (nested / ".git").rename(nested.parent.parent / "moved ")
+    (nested / ".git").write_text(f"gitdir: {nested.parent.parent / 'moved '}\n")
+
+
+@pytest.mark.parametrize("odd", [_without_objects, _with_linked_head, _with_odd_git_folder])
+@pytest.mark.parametrize("there_before", [True, False])
+def test_work_in_what_only_git_takes_for_a_repository_counts_and_is_saved(
+    project: Path, odd: Callable[[Path], None], there_before: bool
+) -> None:
+    def make() -> None:
+        repository(project / "nested")
+        odd(project / "nested")
+
+    if there_before:
+        make()
+    tree = tree_of(project)
+    before = tree.mark()
+    if not there_before:
+        make()
+    (project / "nested" / "work").write_text("work\n")
+    assert tree.change(before, tree.mark()) == TreeChange(added=("nested/work",))
+    assert keep(tree) == ()
+    assert saved(project, "nested/work") == "work\n"
 
 
 def test_a_commit_inside_a_nested_repository_hides_nothing(project: Path) -> None:

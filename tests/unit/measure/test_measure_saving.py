@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import socket
 import subprocess
 import time
@@ -14,7 +15,7 @@ from repositories import make_repository
 from switchgear._measure import saved_refs
 from switchgear._measure.git_command import Deadline, GitError
 from switchgear._measure.saved_refs import NotSaved, save_archive
-from switchgear._measure.tree import Tree, open_tree
+from switchgear._measure.tree import Tree, TreeChange, open_tree
 from timeouts import LIMIT_S
 
 WHO = ("-c", "user.name=t", "-c", "user.email=t@localhost")
@@ -289,6 +290,56 @@ def test_links_modes_and_deletions_are_saved(project: Path) -> None:
     assert blob(project, "link") == b"/nowhere"
 
 
+def modes(project: Path) -> dict[str, str]:
+    listed = git(project, "ls-tree", "-r", "refs/switchgear/runs/1").splitlines()
+    return {line.split()[-1]: line.split()[0] for line in listed}
+
+
+def test_a_file_that_became_a_program_has_changed_and_is_saved_as_one(project: Path) -> None:
+    tree = tree_of(project)
+    before = tree.mark()
+    (project / "b").chmod(0o755)
+    assert tree.change(before, tree.mark()) == TreeChange(modified=("b",))
+    assert tree.keep("runs/1", "kept").notes == ()
+    assert modes(project) == {"a": "100644", "b": "100755"}
+
+
+def test_a_file_that_became_a_link_to_what_it_contained_is_saved_as_a_link(project: Path) -> None:
+    (project / "b").write_text("a")
+    git(project, "commit", "-qam", "no newline")
+    tree = tree_of(project)
+    before = tree.mark()
+    (project / "b").unlink()
+    (project / "b").symlink_to("a")
+    assert tree.change(before, tree.mark()) == TreeChange(modified=("b",))
+    assert tree.keep("runs/1", "kept").notes == ()
+    assert modes(project) == {"a": "100644", "b": "120000"}
+
+
+def test_where_modes_do_not_count_they_are_no_change(project: Path) -> None:
+    git(project, "config", "core.fileMode", "false")
+    tree = tree_of(project)
+    before = tree.mark()
+    (project / "b").chmod(0o755)
+    assert not tree.change(before, tree.mark())
+
+
+def test_a_folder_that_became_a_link_is_saved_as_a_link(project: Path, tmp_path: Path) -> None:
+    (project / "folder").mkdir()
+    (project / "folder" / "file").write_text("inside\n")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "a folder")
+    tree = tree_of(project)
+    before = tree.mark()
+    (project / "folder").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "file").write_text("changed elsewhere\n")
+    (project / "folder").symlink_to("../elsewhere")
+    change = tree.change(before, tree.mark())
+    assert change == TreeChange(added=("folder",), deleted=("folder/file",))
+    assert tree.keep("runs/1", "kept").notes == ()
+    assert modes(project) == {"a": "100644", "b": "100644", "folder": "120000"}
+
+
 def test_a_conflict_in_the_index_is_saved_as_it_is_in_the_folder(project: Path) -> None:
     git(project, "checkout", "-qb", "other")
     (project / "a").write_text("theirs\n")
@@ -426,15 +477,21 @@ def test_an_archive_leaves_out_what_is_huge_or_no_file(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("pipe", [".gitignore", "nested/.git/HEAD"])
 def test_a_file_of_rules_that_is_a_pipe_is_named_and_the_work_is_saved(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipe: str
 ) -> None:
     monkeypatch.setattr("switchgear._measure.git.MARK_S", 1.0)
     tree = tree_of(project)
     tree.mark()
     (project / "new").write_text("new\n")
-    os.mkfifo(project / ".gitignore")
-    with pytest.raises(GitError, match=r"\.gitignore is not a regular file, and git blocks on it"):
+    if pipe.startswith("nested"):
+        (project / "nested").mkdir()
+        make_repository(project / "nested")
+        (project / pipe).unlink()
+    os.mkfifo(project / pipe)
+    named = re.escape(pipe)
+    with pytest.raises(GitError, match=f"{named} is not a regular file, and git blocks on it"):
         tree.mark()
     began_s = time.monotonic()
     done = tree.keep("runs/1", "kept", Deadline(6.0))
@@ -443,3 +500,35 @@ def test_a_file_of_rules_that_is_a_pipe_is_named_and_the_work_is_saved(
     (tmp_path / "out").mkdir()
     subprocess.run(done.how, shell=True, cwd=tmp_path / "out", check=True)
     assert (tmp_path / "out" / "new").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("pipe", ["HEAD", "packed-refs"])
+def test_a_pipe_in_place_of_a_reference_leaves_time_for_an_archive(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipe: str
+) -> None:
+    monkeypatch.setattr("switchgear._measure.git.QUICK_S", 0.5)
+    monkeypatch.setattr("switchgear._measure.git._at_least", lambda deadline: deadline)
+    tree = tree_of(project)
+    tree.mark()
+    (project / "new").write_text("new\n")
+    (project / ".git" / pipe).unlink(missing_ok=True)
+    os.mkfifo(project / ".git" / pipe)
+    done = tree.keep("runs/1", "kept", Deadline(60.0))
+    assert any("git could not store it" in note for note in done.notes), done
+    (tmp_path / "out").mkdir()
+    subprocess.run(done.how, shell=True, cwd=tmp_path / "out", check=True)
+    assert (tmp_path / "out" / "new").read_text() == "new\n"
+
+
+def test_the_command_that_unpacks_an_archive_can_be_typed_wherever_it_lies(tmp_path: Path) -> None:
+    folder = tmp_path / "my 'own' $HOME"
+    folder.mkdir()
+    tree = open_tree(folder, folder / "notes of a run")
+    tree.mark()
+    (folder / "new").write_text("new\n")
+    (folder / "new").chmod(0o755)
+    done = tree.keep("runs", "kept")
+    (tmp_path / "out").mkdir()
+    subprocess.run(done.how, shell=True, cwd=tmp_path / "out", check=True)
+    assert (tmp_path / "out" / "new").read_text() == "new\n"
+    assert os.access(tmp_path / "out" / "new", os.X_OK)

@@ -105,6 +105,13 @@ def test_a_file_that_is_written_with_the_same_content_has_not_changed(project: P
     assert not tree.change(before, tree.mark())
 
 
+def test_a_file_that_became_a_program_has_changed(project: Path) -> None:
+    tree = tree_of(project)
+    before = tree.mark()
+    (project / "b.txt").chmod(0o755)
+    assert tree.change(before, tree.mark()) == TreeChange(modified=("b.txt",))
+
+
 def test_a_change_that_is_undone_is_no_change(project: Path) -> None:
     tree = tree_of(project)
     before = tree.mark()

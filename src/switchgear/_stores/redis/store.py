@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic, sleep
 from typing import Any, TypeVar, cast
 
 from switchgear._core import values
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Event, Message, Step
+from switchgear._core.types import Circuit, Event, Message, Record, Step
 from switchgear._stores.base import (
     IDLE_S,
     KEEP_EVENTS,
@@ -29,6 +30,7 @@ from switchgear._stores.redis.protocol import Cut, Protocol, asked
 from switchgear._stores.redis.reader import VerifiedReader
 from switchgear._stores.redis.script import Call, Names, Script, Wait
 from switchgear._system.clock import Clock
+from switchgear._system.threads import beside
 
 TURN_MS = 5000
 """How long a turn is at most."""
@@ -185,11 +187,20 @@ class RedisStore:
         *,
         identity: str | None = None,
     ) -> Step:
-        """The same over the asyncio client."""
+        """The same over the asyncio client; a task that is cancelled has reported its result, too."""
         again, name = identity is not None, identity or self._protocol.known.identity(message)
-        return await self._arun(
-            self._protocol.apply(key, policy, message, now_s, name, again=again)
-        )
+        try:
+            return await self._arun(
+                self._protocol.apply(key, policy, message, now_s, name, again=again)
+            )
+        except Exception:
+            raise
+        except BaseException:  # of a cancelled task, whose loop may be ending: hence in a thread
+            if isinstance(message, Record):
+                send = partial(self.apply, key, policy, message, now_s, identity=name)
+                with suppress(StoreError):
+                    await beside(send)
+            raise
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
         """Save a circuit from elsewhere, unless the store has the same or a newer version."""

@@ -48,7 +48,7 @@ from switchgear._stores.sqlite.fold import (
     undo,
 )
 from switchgear._system.clock import Clock
-from switchgear._system.threads import ForkSafeLock
+from switchgear._system.threads import ForkSafeLock, beside
 from switchgear._text.glob import is_plain, matcher, prefix
 
 T = TypeVar("T")
@@ -499,10 +499,8 @@ class SqliteStore:
         return self._link.run(self._folding.fold, key, policy, message, now_s)
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """The same in a thread, without blocking the event loop."""
-        from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
-
-        return await to_thread(self.apply, key, policy, message, now_s)
+        """The same in a thread, without blocking the event loop. It ends although a task is cancelled."""
+        return await beside(partial(self.apply, key, policy, message, now_s))
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits and a note, in one `BEGIN IMMEDIATE` transaction."""
