@@ -266,3 +266,50 @@ def test_after_a_call_there_is_no_wait(tmp_path: Path, monkeypatch: pytest.Monke
     agent.hear(before("Read", {"file_path": "a"}, "t1"))
     monkeypatch.setattr(opinions, "wait_for", never)
     agent.hear(after("Read", {"file_path": "a"}, "t1", "one"))
+
+
+DELAY = """print('{"verdict": "delay", "reason": "nearly there"}')"""
+
+
+def stuck_at_once(agent: Reviewed) -> None:
+    """The circuit opens with the request for an opinion: the next call applies its verdict."""
+    for number in range(6):
+        agent.call("Bash", {"command": "make"}, f"s{number}", error="Exit code 2: no rule")
+        if agent.notes().untended:
+            return
+    pytest.fail("the session is not stuck")
+
+
+def time_is_over(agent: Reviewed) -> None:
+    agent.store.transact(
+        note_name("s1"),
+        lambda tx: setattr(tx, "note", Notes.load(tx.note)._replace(limit_s=1.0).dump()),
+    )
+
+
+def guard_was_changed(agent: Reviewed) -> None:
+    agent.known = agent.known._replace(tampered=("switchgear.yaml was changed",))
+    agent.hear(after("Read", {"file_path": "a"}, "unseen"))
+    agent.known = agent.known._replace(tampered=())
+
+
+def operator_stops_all(agent: Reviewed) -> None:
+    agent.store.transact(
+        note_name("s1"),
+        lambda tx: setattr(tx, "note", Notes.load(tx.note)._replace(stop="Stop now.").dump()),
+    )
+
+
+@pytest.mark.parametrize("end", [time_is_over, guard_was_changed, operator_stops_all])
+@pytest.mark.parametrize("reviewed", [True, False])
+def test_neither_a_delay_nor_a_nudge_lifts_a_definite_stop(
+    tmp_path: Path, end: Any, reviewed: bool
+) -> None:
+    """The circuit opened because the agent is stuck; before its next call, the session was stopped for good."""
+    agent = Reviewed(tmp_path, DELAY if reviewed else "pass")
+    stuck_at_once(agent)
+    end(agent)
+    for number in range(3):
+        assert agent.hear(before("Read", {"file_path": "b"}, f"b{number}")).action == "stop"
+    assert agent.phase("session/s1") == "open"
+    assert not agent.notes().delays
