@@ -195,8 +195,8 @@ def _highest_cost(settings: SecondOpinion, request: Mapping[str, Any]) -> int:
     """What one call costs at most; 0: its price is not known, and only the calls are limited."""
     if settings.model is None:
         return 0
-    characters = len(opinion.prompt(request)) + len(opinion.SYSTEM)
-    tokens = math.ceil(characters / 2)  # no tokenizer makes more than one of two characters
+    text = opinion.prompt(request) + opinion.SYSTEM
+    tokens = math.ceil(len(text.encode()) / 2)  # no tokenizer makes more than one of two bytes
     return cost_of([Usage(settings.model, tokens, MOST_TOKENS)]).micros or 0
 
 
@@ -291,7 +291,7 @@ def _from_model(
     settings: SecondOpinion, request: Mapping[str, Any], environ: Mapping[str, str], due_s: float
 ) -> ModelAnswer:
     base = (environ.get(settings.url_variable) or settings.default_url).rstrip("/")
-    _check_url(base, settings.url_variable)
+    is_local = _check_url(base, settings.url_variable)
     key = environ.get(settings.key_variable, "")
     if not key or not key.isascii() or not key.isprintable():
         raise NoOpinion(f"no API key in ${settings.key_variable}")
@@ -303,7 +303,8 @@ def _from_model(
         url, headers = f"{base}/chat/completions", {**headers, "authorization": f"Bearer {key}"}
     data = json.dumps(opinion.body(settings, request, MOST_TOKENS)).encode()
     asking = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  checked
-    opener = urllib.request.build_opener(_NoRedirects)
+    direct = [urllib.request.ProxyHandler({})] if is_local else []
+    opener = urllib.request.build_opener(_NoRedirects, *direct)
     try:
         with opener.open(asking, timeout=max(0.1, due_s - time.monotonic())) as response:
             raw = _read_all(lambda _: response.read1(65_536), due_s, settings.timeout_s)
@@ -320,8 +321,11 @@ def _from_model(
     return found
 
 
-def _check_url(url: str, variable: str) -> None:
-    """Refuse what is no HTTP address, and plain HTTP to another machine: it would show the key."""
+def _check_url(url: str, variable: str) -> bool:
+    """Refuse what is no HTTP address, and plain HTTP to another machine: it would show the key.
+
+    Returns whether it is an address of this machine, which no proxy must see either.
+    """
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -332,3 +336,4 @@ def _check_url(url: str, variable: str) -> None:
         is_local = is_local or ipaddress.ip_address(host).is_loopback
     if not host or parts.scheme not in ({"https", "http"} if is_local else {"https"}):
         raise NoOpinion(f"${variable} must be https://, or http:// to this machine")
+    return is_local

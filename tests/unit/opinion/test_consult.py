@@ -147,6 +147,23 @@ def test_the_key_goes_to_no_address_that_would_show_it(
     assert why in found.reason
 
 
+def test_no_proxy_sees_a_request_to_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is plain HTTP, so the proxy could read the key."""
+    with ScriptedApi() as server, ScriptedApi() as proxy:
+        server.side_text = CONFIRM
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        monkeypatch.setenv("NO_PROXY", "")
+        settings = SecondOpinion(model="m", base_url_env="TEST_URL")
+        found = asked(tmp_path, settings, TEST_URL=server.url, ANTHROPIC_API_KEY="k")
+        assert found.verdict == "confirm"
+        assert proxy.side_bodies == []
+        assert len(server.side_bodies) == 1
+
+
 def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
     with ScriptedApi() as real, _raw_server(_redirect_to(real.url)) as url:
         settings = SecondOpinion(model="m", base_url_env="TEST_URL")
