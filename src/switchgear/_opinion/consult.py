@@ -47,6 +47,7 @@ DAY_S = 86_400.0
 MOST_TOKENS = 400
 """Tokens that a model may answer with."""
 _KEPT_FILES = 200
+_LOOK_S = 0.1
 _LEDGER = "spent.json"
 
 
@@ -94,9 +95,16 @@ def consult(
 
 
 def consult_in_thread(
-    settings: SecondOpinion, request: Mapping[str, Any], folder: str, cwd: str
+    settings: SecondOpinion,
+    request: Mapping[str, Any],
+    folder: str,
+    cwd: str,
+    gives_up: Callable[[], bool] = lambda: False,
 ) -> Opinion:
-    """The same for a process that must not hang, whatever the other side does."""
+    """The same for a process that must not hang, whatever the other side does.
+
+    `gives_up` tells, several times a second, whether an answer no longer matters.
+    """
     answers: list[Opinion] = []
     asking = threading.Thread(
         target=lambda: answers.append(consult(settings, request, folder, cwd)),
@@ -104,9 +112,16 @@ def consult_in_thread(
         daemon=True,
     )
     asking.start()
-    asking.join(settings.timeout_s + 1.0)
-    late = no_opinion(f"no answer within {settings.timeout_s:g} s", settings.source)
-    return answers[0] if answers else late
+    due_s, why = time.monotonic() + settings.timeout_s + 1.0, ""
+    while not why:
+        asking.join(_LOOK_S)
+        if answers:
+            return answers[0]
+        if gives_up():
+            why = "not waited for: the run ends"
+        elif not asking.is_alive() or time.monotonic() >= due_s:
+            why = f"no answer within {settings.timeout_s:g} s"
+    return no_opinion(why, settings.source)
 
 
 # The cache and the budget
