@@ -19,7 +19,7 @@ from switchgear._agents.recordings.recording import (
 )
 from switchgear._analysis.backtest.labels import add_label, all_labels, labels_file, read_labels
 from switchgear._analysis.backtest.opinions import OpinionAccuracy
-from switchgear._analysis.backtest.outcomes import OutcomeSources, infer, label_key
+from switchgear._analysis.backtest.outcomes import ENOUGH, MOST, OutcomeSources, infer, label_key
 from switchgear._analysis.backtest.replay import judge
 from switchgear._breaker.presets import MEASURED
 from switchgear._cli import label as label_verb
@@ -50,6 +50,18 @@ TESTS_PASS, TESTS_FAIL = shell("pytest -q", PASSED), shell("pytest -q", FAILED, 
 COMMIT = shell("git commit -am x", "[main abc1234] x\n 1 file changed")
 RESET = shell("git reset --hard HEAD~1", "HEAD is now at 1234567")
 BAD_ENDS = ("exit_cost", "exit_context", "max_rounds", "max_iterations", "timed out", "give_up")
+OTHER_LANGUAGES = (
+    *("danke, perfekt", "nein, das ist falsch", "no, gracias, todo bien", "no, eso está mal"),
+    *(
+        "merci, c'est parfait",
+        "non, c'est faux",
+        "谢谢, 很好",
+        "不对",
+        "ありがとう",
+        "нет, не работает",
+    ),
+)
+"""Only English is understood: what is not understood is no evidence."""
 FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
 
 
@@ -80,6 +92,12 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, TALK, said="nope"), False, "complains"),
         (run(EDIT, TALK, said="Great, no test fails any more"), True, "is positive"),
         (run(EDIT, TALK, said="works like a charm"), True, "is positive"),
+        (run(EDIT, TALK, said="nope, all good, thanks"), True, "is positive"),
+        (run(EDIT, TALK, said="yes, that fixed it"), True, "is positive"),
+        (run(EDIT, TALK, said="it does not compile"), False, "complains"),
+        (run(EDIT, TALK, said="that broke the build"), False, "complains"),
+        (run(EDIT, TALK, said="Traceback (most recent call last): x"), False, "complains"),
+        (run(EDIT, TALK, said="can you look? it still fails"), False, "complains"),
         (run(EDIT, said_by_agent("I was not able to find the cause.")), False, "it gave up"),
         (run(EDIT, said_by_agent("I couldn\u2019t fix the parser.")), False, "it gave up"),
         *((run(EDIT, ended=end), False, f"it ended with {end!r}") for end in BAD_ENDS),
@@ -104,6 +122,16 @@ def test_the_end_of_a_run_suggests_an_outcome_and_reports_why(
         run(EDIT, TALK, said="does it work? looks good?"),
         run(EDIT, TALK, said="I don't think it works"),
         run(EDIT, TALK, said="no thanks"),
+        run(EDIT, TALK, said="add a test for a broken file"),
+        run(EDIT, TALK, said="Please also handle the case where the input is wrong, thanks!"),
+        run(EDIT, TALK, said="what happens if the login fails"),
+        run(EDIT, TALK, said="what's wrong with the CI?"),
+        run(EDIT, TALK, said="we need a message when a request failed"),
+        run(EDIT, TALK, said="a dark mode would be great"),
+        run(EDIT, TALK, said="thanks in advance"),
+        run(EDIT, TALK, said="thanks for nothing"),
+        run(EDIT, TALK, said="perfect, it fails as expected"),
+        *(run(EDIT, TALK, said=each) for each in OTHER_LANGUAGES),
         run(EDIT, TALK, said="it works on my machine but not in CI"),
         run(EDIT, said_by_agent("I have fixed it; the old code could not find the file.")),
         run(EDIT, ended="success"),
@@ -213,6 +241,67 @@ def test_a_commit_that_was_rebased_or_squashed_is_found_by_its_subject(tmp_path:
     assert infer(run(EDIT, later, folder=str(tmp_path))).solved is False, "that one is older"
     short = shell("git commit -am x", "[main abcdef1] one")
     assert infer(run(EDIT, short, folder=str(tmp_path))).solved is False
+
+
+def test_a_commit_that_was_reverted_counts_against_the_run_unless_the_revert_was(
+    tmp_path: Path,
+) -> None:
+    git = repository(tmp_path, "one")
+    (tmp_path / "a").write_text("a")
+    git("add", "a")
+    git("commit", "-qm", "Accept comments")
+    sha = git("rev-parse", "--short", "HEAD")
+    recorded = run(EDIT, shell("git commit -m x", f"[main {sha}] x"), folder=str(tmp_path))
+    git("revert", "--no-edit", "HEAD")
+    undone = infer(recorded)
+    by = git("rev-parse", "HEAD")[:7]
+    assert (undone.solved, undone.how) == (False, f"its commit {sha} was reverted by {by}")
+    git("revert", "--no-edit", "HEAD")
+    assert (infer(recorded).solved, "still on a branch" in infer(recorded).how) == (True, True)
+
+
+def test_a_commit_that_was_amended_is_found_by_its_author_and_time(tmp_path: Path) -> None:
+    git = repository(tmp_path, "one", "two")
+    sha = git("rev-parse", "--short", "HEAD")
+    git("commit", "-q", "--amend", "--allow-empty", "-m", "another message altogether")
+    found = infer(run(EDIT, shell("git commit -m two", f"[main {sha}] two"), folder=str(tmp_path)))
+    assert found.solved is True
+    assert f"its commit {sha} is on a branch as {git('rev-parse', 'HEAD')[:7]}" in found.how
+
+
+@pytest.mark.parametrize("command", ["cd lib && git commit -m x", "git -C 'lib' commit -m x"])
+def test_a_commit_is_sought_in_the_repository_in_which_it_was_made(
+    tmp_path: Path, command: str
+) -> None:
+    repository(tmp_path, "one")
+    (tmp_path / "lib").mkdir()
+    sha = repository(tmp_path / "lib", "two")("rev-parse", "--short", "HEAD")
+    recorded = run(EDIT, shell(command, f"[main {sha}] two"), folder=str(tmp_path))
+    assert infer(recorded).how == f"its commit {sha} is still on a branch"
+
+
+@pytest.mark.parametrize("place", ["$HOME/lib", "~no-such-user/lib", "gone", "'a b'"])
+def test_a_commit_in_an_unknown_folder_is_not_called_lost(tmp_path: Path, place: str) -> None:
+    repository(tmp_path, "one")
+    step = shell(f"cd {place} && git commit -m x", "[main abcdef1] x")
+    assert infer(run(EDIT, step, folder=str(tmp_path))).how == "it ends with a commit (abcdef1)"
+
+
+def test_a_commit_that_the_repository_does_not_know_is_weak_evidence(tmp_path: Path) -> None:
+    """It may have been made in another repository: an earlier `cd` is not in the recording."""
+    repository(tmp_path, "one")
+    step = shell("git commit -m x", "[main abcdef1] x")
+    found = infer(run(EDIT, step, folder=str(tmp_path)))
+    assert found.solved is False
+    assert found.confidence < ENOUGH
+
+
+def test_no_inference_is_certain() -> None:
+    """Signs of one run are not independent of each other."""
+    best = infer(run(EDIT, TESTS_PASS, COMMIT, said="perfect, thanks"))
+    worst = infer(run(FAILS, FAILS, FAILS, ended="error", said="revert that, it still fails"))
+    assert (best.solved, worst.solved) == (True, False)
+    assert best.confidence == worst.confidence == MOST
 
 
 def test_what_a_terminal_writes_is_no_message_of_the_user(tmp_path: Path) -> None:
@@ -346,7 +435,7 @@ def command(*words: str) -> Any:
 def test_backtest_shows_which_outcomes_are_inferred_and_how(projects: Path) -> None:
     done = command("backtest", str(projects), "--policy", "provider")
     assert done.exit_code == 0, done.output
-    assert "outcomes: 2 inferred (at least 70% sure), 1 unknown" in done.output
+    assert "outcomes: 2 inferred (at least 70% confidence), 1 unknown" in done.output
     assert "0 of 1 solved" in done.output
     assert "1 of 1 unsolved" in done.output
     assert "unsolved (inferred, 85%: the user's last message complains)" in done.output
