@@ -1,6 +1,7 @@
 """Outcomes of recorded sessions: inferred from their end, with the reason, and corrected by a person."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -384,6 +385,22 @@ def test_the_last_answer_counts_and_damaged_lines_are_skipped(tmp_path: Path) ->
         add_label("claude:a", "maybe", path)
 
 
+def test_a_label_after_a_torn_line_is_kept(tmp_path: Path) -> None:
+    """A process was killed while it wrote, or the disk was full."""
+    path = tmp_path / "state" / "labels.jsonl"
+    add_label("claude:a", "solved", path)
+    with path.open("ab") as file:
+        file.write(b'{"key": "claude:b", "answer": "sol')
+    add_label("claude:c", "unsolved", path)
+    assert read_labels(path) == {"claude:a": True, "claude:c": False}
+
+
+def test_labels_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) -> None:
+    assert read_labels(tmp_path / "labels.jsonl") == {}
+    with pytest.raises(OSError, match="directory"):
+        read_labels(tmp_path)
+
+
 # The command
 
 
@@ -469,6 +486,56 @@ def test_the_start_of_an_id_is_enough_if_only_one_run_begins_with_it(projects: P
     assert (done.exit_code, done.output) == (0, "good: unsolved\n"), "the whole id comes first"
     assert command("label", str(projects), "--run", "", "--outcome", "solved").exit_code == 3
     assert read_labels() == {"claude:what": True, "claude:good": False}
+
+
+def plain_runs(*ids: str) -> str:
+    """Recorded runs in the plain format, which have no id of their own."""
+    rows = [
+        {
+            "id": each,
+            "task": "t",
+            "steps": [{"tool": "bash", "args": f"make {each}", "result": "ok"}],
+        }
+        for each in ids
+    ]
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def test_a_label_follows_a_file_that_is_moved_and_one_that_grows(projects: Path) -> None:
+    old, new = projects / "runs.jsonl", projects / "archive.jsonl"
+    old.write_text(plain_runs("a", "b"))
+    for run_id, answer in (("a", "solved"), ("b", "unsolved")):
+        assert command("label", str(old), "--run", run_id, "--outcome", answer).exit_code == 0
+    copied = projects / "copy.jsonl"
+    copied.write_text(old.read_text())
+
+    def outcomes(path: Path) -> dict[str, str]:
+        rows = json.loads(command("label", str(path), "--json").output)
+        return {row["id"]: f"{row['outcome_from']} {row['solved']}" for row in rows}
+
+    assert outcomes(copied) == {"a": " None", "b": " None"}, "the labelled file is still there"
+    copied.unlink()
+    old.rename(new)
+    with new.open("a") as file:
+        file.write(plain_runs("c"))
+    assert outcomes(new) == {"a": "label True", "b": "label False", "c": " None"}
+    command("label", str(new), "--run", "a", "--outcome", "forget")
+    assert outcomes(new) == {"a": " None", "b": "label False", "c": " None"}
+
+
+def test_a_prompt_shows_when_where_and_how_the_last_steps_ended(
+    projects: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    path = projects / "good.jsonl"
+    lines = [{**json.loads(line), "cwd": "/home/me/shop"} for line in path.read_text().splitlines()]
+    path.write_text(recording_samples.as_lines(lines))
+    rows = label_verb._rows((str(path),), None, 1, hidden=True)
+    label_verb._prompt(rows, read_key=lambda: "q")
+    shown = capsys.readouterr().out
+    assert re.search(r"1 of 1  good  3 steps  \d{4}-\d\d-\d\d [\d:]{8}  shop\n", shown)
+    assert "  Bash: pytest -q -> ============ 12 passed in 0.31s" in shown
+    assert all(len(line) <= 60 for line in shown.splitlines())
 
 
 @pytest.mark.parametrize("share", ["80%", "0.8"])

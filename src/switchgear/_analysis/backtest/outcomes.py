@@ -5,6 +5,7 @@ the user's next message, an interruption. Each sign has a weight in log odds; th
 an outcome counts only above a confidence that the caller chooses. Every inference names its evidence.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -274,9 +275,10 @@ class OutcomeSources(NamedTuple):
 
     def resolved(self, run: RecordedRun) -> RecordedRun:
         """The run with its outcome and where that comes from."""
-        key = label_key(run)
-        if key in self.labels:
-            return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
+        for name_of in (label_key, content_key) if self.labels else ():
+            key = name_of(run)
+            if key in self.labels:
+                return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
         solved = self.given.get(run.id, self.given.get(run.task)) if self.given else None
         if solved is not None:
             return run._replace(solved=solved, outcome_from=GIVEN, confidence=1.0)
@@ -303,3 +305,17 @@ def label_key(run: RecordedRun) -> str:
     if run.format in _OWN_IDS:
         return f"{run.format}:{run.id}"
     return f"{run.format}:{Path(run.source).resolve()}:{run.id}"
+
+
+_COMPARED = 5
+"""Steps at the beginning of a run by which it is found again; a run that grows keeps them."""
+
+
+def content_key(run: RecordedRun) -> str:
+    """The name under which a label is found again after the file of its run was moved or renamed."""
+    if run.format in _OWN_IDS:
+        return label_key(run)
+    begins = [(step.tool, step.args, step.result) for step in run.steps[:_COMPARED]]
+    own_id = run.id.removeprefix(Path(run.source).name)
+    seen = json.dumps([own_id, run.task, begins], default=str)
+    return f"{run.format}:content:{hashlib.sha256(seen.encode(errors='replace')).hexdigest()[:32]}"
