@@ -70,7 +70,8 @@ def consult(
     environ = os.environ if environ is None else environ
     try:
         make_private_folder(folder)
-        cached = _cached_opinion(settings, request, folder)
+        cache_file = _cache_file(settings, request, folder, cwd)
+        cached = _cached_opinion(settings, cache_file)
         if cached is not None:
             return cached._replace(cost_micros=0)
         refused = _reserve(settings, request, folder)
@@ -85,7 +86,7 @@ def consult(
         found = found._replace(cost_micros=_cost(settings, answer))
         _settle(settings, request, folder, found.cost_micros)
         if found.verdict != NONE:
-            write_private(_cache_file(settings, request, folder), opinion.dumped(found).encode())
+            write_private(cache_file, opinion.dumped(found).encode())
         _tidy(folder)
     except NoOpinion as error:
         return no_opinion(str(error), settings.source)
@@ -127,16 +128,24 @@ def consult_in_thread(
 # The cache and the budget
 
 
-def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> str:
-    identity = [settings.command, settings.model, settings.api, {**request, "heat": 0}]
+def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str, cwd: str) -> str:
+    made = [settings.command, *_times_of_files(settings.command or "", cwd), settings.model]
+    identity = [made, settings.api, {**request, "heat": 0}]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return os.path.join(folder, f"cache-{key}.json")
 
 
-def _cached_opinion(
-    settings: SecondOpinion, request: Mapping[str, Any], folder: str
-) -> Opinion | None:
-    path = _cache_file(settings, request, folder)
+def _times_of_files(command: str, cwd: str) -> list[int]:
+    """When the files that a command names were changed: an edited script is asked again."""
+    found: list[int] = []
+    with suppress(ValueError):
+        for word in shlex.split(command):
+            with suppress(OSError):
+                found.append(os.stat(os.path.join(cwd, word)).st_mtime_ns)
+    return found
+
+
+def _cached_opinion(settings: SecondOpinion, path: str) -> Opinion | None:
     try:
         age_s = time.time() - os.stat(path).st_mtime
     except OSError:
@@ -264,7 +273,14 @@ def _from_command(
     pipe = cast("IO[bytes]", process.stdout).fileno()
 
     def read(left_s: float) -> bytes | None:
-        return os.read(pipe, 65_536) if select.select([pipe], [], [], left_s)[0] else None
+        due_s = time.monotonic() + left_s
+        while not select.select([pipe], [], [], min(left_s, _LOOK_S))[0]:
+            if process.poll() is not None:
+                ready = select.select([pipe], [], [], 0.0)[0]
+                return os.read(pipe, 65_536) if ready else b""  # a child may still hold the pipe
+            if time.monotonic() >= due_s:
+                return None
+        return os.read(pipe, 65_536)
 
     try:
         output = _read_all(read, due_s, settings.timeout_s)
