@@ -550,6 +550,25 @@ def test_an_invalid_confidence_is_refused(projects: Path, share: str) -> None:
     assert (done.exit_code, "--confidence" in done.output) == (2, True)
 
 
+def test_a_backtest_can_evaluate_what_guarded_sessions_have(
+    projects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is stopped by its score before the progress detector alone would stop it."""
+    arguments = (str(projects), "--policy", "session", "--compare", "default", "--json")
+    found = json.loads(command("backtest", *arguments).output)
+    [stopped] = [row for row in found["rows"] if row["id"] == "bad"]
+    session, default = stopped["judged"]
+    assert session["tripped_at"] < default["tripped_at"]
+    assert session["detector"] == "same_error"
+    kinds = {each["kind"] for each in found["policies"][0]["policy"]["detectors"]}
+    assert kinds >= {"same_tool", "stagnation", "violation"}
+    (projects.parent / "switchgear.yaml").write_text("interventions: {progress: false}\n")
+    monkeypatch.setenv("SWITCHGEAR_TRUST", "1")
+    found = json.loads(command("backtest", *arguments).output)
+    kinds = {each["kind"] for each in found["policies"][0]["policy"]["detectors"]}
+    assert "stagnation" not in kinds
+
+
 def test_a_backtest_shows_the_measured_trade_off_of_each_preset(projects: Path) -> None:
     arguments = ("--policy", "careful", "--compare", "eager", "--compare", "provider")
     output = " ".join(command("backtest", str(projects), *arguments).output.split())
