@@ -21,13 +21,14 @@ from switchgear._cli.status import EVERYTHING
 from switchgear._cli.views.analysis import show_backtest
 from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, plural, say, warn
-from switchgear._config import load_config
+from switchgear._config import Config, load_config
 from switchgear._config.problems import suggestion
 from switchgear._config.sections import preset_policy
 from switchgear._core.errors import SwitchgearError
 from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind
 from switchgear._report.analysis_pages import backtest_page
+from switchgear._stuck.score import session_policy
 from switchgear._system.files import write_whole
 from switchgear._text.glob import literal
 
@@ -35,7 +36,7 @@ _ENDINGS = (".yaml", ".yml", ".toml")
 
 
 def chosen(text: str, *, code: bool = False) -> Named:
-    """The policy: of a file (`FILE`, `FILE#NAME`), of the configuration by its name, or a preset.
+    """The policy: of a file (`FILE`, `FILE#NAME`), of the configuration by its name, a preset, or that of sessions.
 
     `code`: the file may be a Python module, which is run.
     """
@@ -46,13 +47,23 @@ def chosen(text: str, *, code: bool = False) -> Named:
         return _of_module(path, name)
     if path.endswith(_ENDINGS) or Path(path).is_file():
         return _one_of(path, name, load_config(path).policies, "add them under `policies:`")
-    named = load_chosen_config().policies
+    config = load_chosen_config()
+    named = config.policies
     if text in named:
         return Named(text, named[text])
     if text in PRESETS:
         return Named(text, preset_policy(text))
-    near = suggestion(text, [*named, *PRESETS])
+    if text == SESSION:
+        return Named(text, _guarding_sessions(config))
+    near = suggestion(text, [*named, *PRESETS, SESSION])
     raise Fail(f"--policy {text!r}: there is no such policy, preset or file; {near}")
+
+
+def _guarding_sessions(config: Config) -> Policy:
+    """The policy of guarded sessions: the stuck score and the progress detectors, as configured."""
+    score = config.policy_for("session/any") or preset_policy("stuck")
+    progress = config.policy_for("progress/any") or preset_policy("progress")
+    return session_policy(score, progress if config.interventions.progress else None)
 
 
 def _of_module(path: str, name: str) -> Named:
@@ -91,6 +102,8 @@ def _one_of(path: str, name: str, policies: Mapping[str, Policy], how: str) -> N
 
 
 DEFAULT = "default"
+SESSION = "session"
+"""Names the policy of guarded sessions."""
 NOTHING_READ = 3
 """The exit code when no run was found in what was given."""
 FORMATS = (
@@ -146,7 +159,8 @@ outcome_options = several(
 @click.option(
     "--policy",
     metavar="NAME|FILE",
-    help="Policy to evaluate: a preset (careful, default, eager), a name or a file. [default: default]",
+    help="Policy to evaluate: a preset (careful, default, eager), `session` (what guarded sessions have), "
+    "a name or a file. [default: default]",
 )
 @click.option(
     "--compare",
@@ -195,7 +209,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
     mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and a plain JSONL
     (docs/backtest.md). The format is recognised by the content; lines that are not understood are counted.
 
-    A policy is a preset, a policy of the configuration, or a file: FILE or FILE#NAME. A file
+    A policy is a preset, `session`, a policy of the configuration, or a file: FILE or FILE#NAME. A file
     that ends in .py is a Python module with a `Policy`; it is run.
 
     Outcomes come from `switchgear label`, --outcomes or the recording; else they are inferred

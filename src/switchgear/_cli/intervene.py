@@ -7,6 +7,7 @@ is offered.
 
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -34,6 +35,7 @@ from switchgear._console.interventions import (
 )
 from switchgear._console.interventions import intervene as take
 from switchgear._console.runs import run_status
+from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, Mode, Override, Phase, Record, Signal
 from switchgear._hooks import session as sessions
 from switchgear._hooks.session import Notes
@@ -45,7 +47,7 @@ from switchgear._stores.base import Transaction
 from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import Option
-from switchgear._stuck.score import grounds_of
+from switchgear._stuck.score import grounds_of, session_policy
 from switchgear._system.login import login_name
 from switchgear._text.formats import plural
 from switchgear._text.redact import redact
@@ -309,15 +311,25 @@ def _abort(session: Session) -> str:
 
 
 def _every_session(session: Session, change: Callable[[Notes], Notes]) -> str:
-    """Change the notes of all sessions that are not over; how many these were, in words."""
+    """Change the notes of all sessions that are not over; how many these were, in words.
 
-    def work(tx: Transaction) -> bool:
+    The circuit of one that is stopped opens with it: the next hook counts a closed one as a release.
+    """
+
+    def work(tx: Transaction, circuit: str, policy: Policy) -> bool:
         notes = Notes.load(tx.note)
         if tx.note is None or notes.ended:
             return False
-        tx.note = change(notes).dump()
+        notes = change(notes)
+        policy = session_policy(policy, None)  # one from an older version may lack a part
+        sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, circuit, policy), notes)
+        tx.note = notes.dump()
         return True
 
-    names = [found.circuit.key for found in session.panel.store.find(f"{SESSION}*")]
-    whole = [name for name in names if "/" not in name.removeprefix(SESSION)]
-    return plural(sum(session.transact(name, work) for name in whole), "agent")
+    found = [(each.circuit.key, each.policy) for each in session.panel.store.find(f"{SESSION}*")]
+    changed = [
+        session.transact(name, partial(work, circuit=name, policy=policy))
+        for name, policy in found
+        if "/" not in name.removeprefix(SESSION)
+    ]
+    return plural(sum(changed), "agent")

@@ -1,20 +1,28 @@
 """`switchgear label`: which recorded runs were solved, a key per run, for `backtest` and `tune`."""
 
+import json
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from switchgear._agents.recordings.recording import RecordedRun, RecordingTally
+from switchgear._agents.recordings.recording import (
+    RecordedRun,
+    RecordedStep,
+    RecordingTally,
+    command_of,
+)
 from switchgear._analysis.backtest.engine import Recordings, each_run
 from switchgear._analysis.backtest.labels import add_label, read_labels
-from switchgear._analysis.backtest.outcomes import ENOUGH, infer, label_key
+from switchgear._analysis.backtest.outcomes import ENOUGH, content_key, infer, label_key
 from switchgear._cli.backtest import check_paths, format_option, jobs_option
 from switchgear._cli.context import say_json
 from switchgear._cli.options import fail, reader_options
-from switchgear._cli.views.terminal import progress
-from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._cli.views.terminal import Screen, progress
+from switchgear._cli.views.text import clean, clock_time, plural, say, warn
 from switchgear._text.agent_text import one_line
 
 NO_RUN = 3
@@ -22,6 +30,8 @@ _ANSWERS = ("solved", "unsolved", "unknown", "forget")
 _KEYS = {"y": "solved", "n": "unsolved", "u": "unknown"}
 _HELP = "y solved · n not solved · u unknown · Enter accept · s skip · b back · q quit"
 _SHOWN_STEPS = 3
+_FIRST_DATE_S = 1e9
+"""Smaller times are seconds since the start of a run."""
 
 
 class LabelledRun(NamedTuple):
@@ -37,15 +47,18 @@ class LabelledRun(NamedTuple):
     how: str
     end: tuple[str, ...]
     """The last steps and messages, one line each."""
+    content: str = ""
+    folder: str = ""
+    ended_at_s: float | None = None
+
+    def keep(self, answer: str) -> None:
+        """Save an answer about it. Raises OSError."""
+        add_label(self.key, answer, source=str(Path(self.source).resolve()), content=self.content)
 
 
 def summary(run: RecordedRun) -> LabelledRun:
     found = infer(run)
-    end = [
-        f"{each.tool or 'agent'}: {each.args if each.tool else each.thought or ''}"
-        f"{'' if each.ok is not False else ' (failed)'}"
-        for each in run.steps[-_SHOWN_STEPS:]
-    ]
+    end = [_step_line(each) for each in run.steps[-_SHOWN_STEPS:]]
     last = run.messages[-1:] if run.messages and run.messages[-1].after else ()
     end += [f"user: {each.text}" for each in last]
     inferred = run.outcome_from in {"inferred", ""}
@@ -61,7 +74,24 @@ def summary(run: RecordedRun) -> LabelledRun:
         found.confidence if inferred else run.confidence,
         found.how if inferred else "",
         tuple(one_line(each, 160) for each in end),
+        content_key(run),
+        one_line(run.folder, 120),
+        next((each.at_s for each in reversed(run.steps) if each.at_s is not None), None),
     )
+
+
+def _step_line(step: RecordedStep) -> str:
+    """A step, and the last line of its result."""
+    if not step.tool:
+        return f"agent: {step.thought or ''}"
+    try:
+        command = command_of(json.loads(step.args))
+    except (ValueError, RecursionError):
+        command = ""
+    did = one_line(command or step.args, 80)
+    result = step.error or (step.result or "").strip().rpartition("\n")[2]
+    shown = f" -> {one_line(result, 70)}" if result else ""
+    return f"{step.tool}: {did}{' (failed)' if step.ok is False else ''}{shown}"
 
 
 @click.command()
@@ -150,7 +180,7 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
     if not found:
         warn(f"--run {run_id!r}: there is no such run")
         return NO_RUN
-    add_label(found[0].key, outcome)
+    found[0].keep(outcome)
     if as_json:
         say_json({"id": found[0].id, "key": found[0].key, "outcome": outcome})
     else:
@@ -170,16 +200,17 @@ def outcome_text(row: LabelledRun) -> str:
 
 def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar) -> int:
     """Prompt for each run; every answer is saved at once."""
-    say(_HELP)
+    screen = Screen()
+    screen.line(_HELP)
     rows, place, done = [*rows], 0, set[str]()
     while place < len(rows):
         row = rows[place]
-        say("")
-        say(clean(f"{place + 1} of {len(rows)}  {row.id}  {plural(row.steps, 'step')}", 300))
-        say(clean(f"  task: {row.task or 'not recorded'}", 300))
+        screen.line()
+        screen.line(clean(f"{place + 1} of {len(rows)}  {_head(row)}", 400), 2)
+        screen.line(clean(f"  task: {row.task or 'not recorded'}", 300), 4)
         for line in row.end:
-            say(clean(f"  {line}", 200))
-        say(clean(f"  {outcome_text(row)}", 400))
+            screen.line(clean(f"  {line}", 200), 4)
+        screen.line(clean(f"  {outcome_text(row)}", 400), 4)
         key = read_key().lower()
         if key in {"q", "\x03", "\x04", "\x1b"}:
             break
@@ -190,15 +221,25 @@ def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar
         if key in {"\r", "\n"} and row.solved is not None:
             answer = "solved" if row.solved else "unsolved"
         if answer is not None:
-            add_label(row.key, answer)
+            row.keep(answer)
             done.add(row.key)
             solved = {"solved": True, "unsolved": False}.get(answer)
             rows[place] = row._replace(solved=solved, outcome_from="label")
-            say(f"  {answer}")
+            screen.line(f"  {answer}")
         elif key not in {"s", "\r", "\n"}:
-            say(_HELP)
+            screen.line(_HELP)
             continue
         place += 1
-    say("")
-    say(f"{plural(len(done), 'run')} labelled")
+    screen.line()
+    screen.line(f"{plural(len(done), 'run')} labelled")
     return 0
+
+
+def _head(row: LabelledRun) -> str:
+    """Which run it is: its id, length, end and project."""
+    parts = [row.id, plural(row.steps, "step")]
+    if row.ended_at_s is not None and row.ended_at_s > _FIRST_DATE_S:  # else since its start
+        parts.append(clock_time(row.ended_at_s, time.time()))
+    if row.folder:
+        parts.append(Path(row.folder).name)
+    return "  ".join(parts)

@@ -204,7 +204,8 @@ _CURSOR = re.compile(r"\d+(-\d+)?", re.ASCII)
 
 
 def given(name: str) -> Any:
-    return click.get_current_context().meta.get(GIVEN, {}).get(name)
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(GIVEN, {}).get(name)
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

@@ -17,8 +17,13 @@ from switchgear._text.formats import dollars
 # Paths are texts, as in the stores.
 # ruff: noqa: PTH119
 
-SHOWN_ID = 13
-"""Characters of an id in the table: enough to distinguish ids that begin with the time."""
+SHOWN_ID, SHOWN_ID_OF_RUN = 13, 19
+"""Characters of an id in the table: enough to distinguish ids that begin with the time, such as `run-20261119-065638`."""
+
+
+def shown_id(session: str) -> str:
+    """The beginning of an id, which is enough for other commands."""
+    return clean(session[: SHOWN_ID_OF_RUN if session.startswith("run-") else SHOWN_ID])
 
 
 @click.command()
@@ -94,7 +99,7 @@ def _table(rows: list[SessionRow], now_s: float, width: int | None, signs: Signs
 
 def _cells(row: SessionRow, now_s: float) -> tuple[str, ...]:
     return (
-        clean(row.id[:SHOWN_ID]),
+        shown_id(row.id),
         clean(row.agent, 20),
         row.state,
         f"{row.score['points']:.0f}",
@@ -116,12 +121,12 @@ def _draw(session: Session, rows: list[SessionRow]) -> None:
         again = resume_command(row.agent, row.id)
         if row.state == "stopped":
             what = f"is stopped since {at}" if at else "is stopped"
-            lines = what_next(row.id[:SHOWN_ID], escalate=escalate, again=again, reason=row.reason)
+            lines = what_next(shown_id(row.id), escalate=escalate, again=again, reason=row.reason)
         else:
             what = f"was stopped at {at} and has ended" if at else "was stopped and has ended"
             lines = (f"continue it with a new message: {again}",) if again else ()
         screen.line()
-        screen.line(f"{clean(row.id[:SHOWN_ID])} {what}: {clean(row.reason, 500)}", 2)
+        screen.line(f"{shown_id(row.id)} {what}: {clean(row.reason, 500)}", 2)
         for line in lines:
             screen.line(f"  - {line}", 4)
     screen.line()

@@ -1,6 +1,7 @@
 """From the configuration to the file that hooks read. Slow, and run only when something changed."""
 
 import os
+import shlex
 from typing import Any
 
 from switchgear._config import Config, preset_policy
@@ -72,6 +73,19 @@ def _protected_paths(config: Config, store: str, root: str) -> list[str]:
     if file is not None:
         found += [file, f"{file}-*", f"{file}.*"]
     found += [os.path.join(root, path) for path in IN_PROJECTS]
+    if config.second_opinion is not None:
+        found += _files_named(config.second_opinion.command or "", root)
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     refs = [os.path.join(root, ".git", name) for name in ("packed-refs", "refs/switchgear/**")]
     return [*found, os.path.join(ours, "**"), *refs, *config.rules.protected]
+
+
+def _files_named(command: str, root: str) -> list[str]:
+    """The files of the project that a command names: the agent that it judges must not change them."""
+    try:
+        paths = [os.path.normpath(os.path.join(root, word)) for word in shlex.split(command)]
+    except ValueError:
+        return []
+    return [
+        path for path in paths if path.startswith(os.path.join(root, "")) and os.path.isfile(path)
+    ]

@@ -440,8 +440,9 @@ class EventDecision:
     # Before a tool
 
     def _before(self, looked: CallInspection) -> Ruling:
-        if self.notes.untended and not os.environ.get(session.WATCHED):
-            self._step_in()  # a watcher has left the step to the hooks
+        self._release_or_end()
+        if self.notes.untended and self.notes.stop is None and not os.environ.get(session.WATCHED):
+            self._step_in()  # left to this call; a session that is stopped for good takes no step
         if looked.broken is not None:
             return self._refuse_violation(looked.broken)
         lane = self.state.lane(self.lane_name)
@@ -475,9 +476,13 @@ class EventDecision:
         self._add_part(tried)
         return deny(text)
 
-    def _ruling_if_stopped(self) -> Ruling | None:
+    def _release_or_end(self) -> None:
+        """Note that the time of the session is over, or that an operator has released it."""
         self.notes = session.over(self.notes, self.tx.now_s)
         self.notes = session.released(self.session_circuit(), self.notes)
+
+    def _ruling_if_stopped(self) -> Ruling | None:
+        self._release_or_end()
         if self.notes.stop is not None:
             return stop(self.notes.stop)
         if not self.lane_name:

@@ -62,6 +62,10 @@ def request_opinion_if_hot(agent: "EventDecision", step: Step) -> None:
     """Request an opinion after this reply, once per incident, if the session is hot enough."""
     settings = settings_of(agent)
     heat = step.verdict.heat
+    if (
+        heat <= settings.ask_at / 2
+    ):  # that incident is over: its opinion says nothing about the next
+        agent.notes = agent.notes._replace(opinion="")
     if agent.notes.opinion or agent.lane_name or heat < settings.ask_at:
         return
     policy = agent.policy(step.circuit.key)
@@ -138,13 +142,13 @@ def start(request: str, root: str, cwd: str) -> None:
 
 def ask(request: bytes, root: str, cwd: str) -> None:
     """Request an opinion, and save it for the session's next hook: the work of the process."""
-    from switchgear._opinion.consult import consult  # noqa: PLC0415  no hook imports it
+    from switchgear._opinion.consult import consult_in_thread  # noqa: PLC0415  no hook imports it
 
     data = json.loads(request)
     settings = SecondOpinion(**data["settings"])
     if not _is_name(data["name"]):
         return
-    found = consult(settings, data["request"], folder_of(root), cwd)
+    found = consult_in_thread(settings, data["request"], folder_of(root), cwd)
     write_private(_answer_file(root, data["name"]), opinion.dumped(found).encode())
 
 

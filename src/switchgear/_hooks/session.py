@@ -360,11 +360,11 @@ def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
 
 
 def released(circuit: SessionCircuit, notes: Notes) -> Notes:
-    """The notes without a stop that no longer holds: an operator has reset the circuit since.
+    """The notes without a stop or a due step that no longer holds: an operator has reset the circuit since.
 
     Where the policy lets a circuit close by itself, that is no release.
     """
-    if notes.stop is None or notes.warned_over:
+    if (notes.stop is None and not notes.untended) or notes.warned_over:
         return notes
     if not isinstance(circuit.policy.recovery, Latched) or circuit.is_open():
         return notes

@@ -47,6 +47,7 @@ DAY_S = 86_400.0
 MOST_TOKENS = 400
 """Tokens that a model may answer with."""
 _KEPT_FILES = 200
+_LOOK_S = 0.1
 _LEDGER = "spent.json"
 
 
@@ -69,7 +70,8 @@ def consult(
     environ = os.environ if environ is None else environ
     try:
         make_private_folder(folder)
-        cached = _cached_opinion(settings, request, folder)
+        cache_file = _cache_file(settings, request, folder, cwd)
+        cached = _cached_opinion(settings, cache_file)
         if cached is not None:
             return cached._replace(cost_micros=0)
         refused = _reserve(settings, request, folder)
@@ -84,7 +86,7 @@ def consult(
         found = found._replace(cost_micros=_cost(settings, answer))
         _settle(settings, request, folder, found.cost_micros)
         if found.verdict != NONE:
-            write_private(_cache_file(settings, request, folder), opinion.dumped(found).encode())
+            write_private(cache_file, opinion.dumped(found).encode())
         _tidy(folder)
     except NoOpinion as error:
         return no_opinion(str(error), settings.source)
@@ -94,9 +96,16 @@ def consult(
 
 
 def consult_in_thread(
-    settings: SecondOpinion, request: Mapping[str, Any], folder: str, cwd: str
+    settings: SecondOpinion,
+    request: Mapping[str, Any],
+    folder: str,
+    cwd: str,
+    gives_up: Callable[[], bool] = lambda: False,
 ) -> Opinion:
-    """The same for a process that must not hang, whatever the other side does."""
+    """The same for a process that must not hang, whatever the other side does.
+
+    `gives_up` tells, several times a second, whether an answer no longer matters.
+    """
     answers: list[Opinion] = []
     asking = threading.Thread(
         target=lambda: answers.append(consult(settings, request, folder, cwd)),
@@ -104,24 +113,39 @@ def consult_in_thread(
         daemon=True,
     )
     asking.start()
-    asking.join(settings.timeout_s + 1.0)
-    late = no_opinion(f"no answer within {settings.timeout_s:g} s", settings.source)
-    return answers[0] if answers else late
+    due_s, why = time.monotonic() + settings.timeout_s + 1.0, ""
+    while not why:
+        asking.join(_LOOK_S)
+        if answers:
+            return answers[0]
+        if gives_up():
+            why = "not waited for: the run ends"
+        elif not asking.is_alive() or time.monotonic() >= due_s:
+            why = f"no answer within {settings.timeout_s:g} s"
+    return no_opinion(why, settings.source)
 
 
 # The cache and the budget
 
 
-def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> str:
-    identity = [settings.command, settings.model, settings.api, {**request, "heat": 0}]
+def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str, cwd: str) -> str:
+    made = [settings.command, *_times_of_files(settings.command or "", cwd), settings.model]
+    identity = [made, settings.api, {**request, "heat": 0}]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return os.path.join(folder, f"cache-{key}.json")
 
 
-def _cached_opinion(
-    settings: SecondOpinion, request: Mapping[str, Any], folder: str
-) -> Opinion | None:
-    path = _cache_file(settings, request, folder)
+def _times_of_files(command: str, cwd: str) -> list[int]:
+    """When the files that a command names were changed: an edited script is asked again."""
+    found: list[int] = []
+    with suppress(ValueError):
+        for word in shlex.split(command):
+            with suppress(OSError):
+                found.append(os.stat(os.path.join(cwd, word)).st_mtime_ns)
+    return found
+
+
+def _cached_opinion(settings: SecondOpinion, path: str) -> Opinion | None:
     try:
         age_s = time.time() - os.stat(path).st_mtime
     except OSError:
@@ -195,8 +219,8 @@ def _highest_cost(settings: SecondOpinion, request: Mapping[str, Any]) -> int:
     """What one call costs at most; 0: its price is not known, and only the calls are limited."""
     if settings.model is None:
         return 0
-    characters = len(opinion.prompt(request)) + len(opinion.SYSTEM)
-    tokens = math.ceil(characters / 2)  # no tokenizer makes more than one of two characters
+    text = opinion.prompt(request) + opinion.SYSTEM
+    tokens = math.ceil(len(text.encode()) / 2)  # no tokenizer makes more than one of two bytes
     return cost_of([Usage(settings.model, tokens, MOST_TOKENS)]).micros or 0
 
 
@@ -249,7 +273,14 @@ def _from_command(
     pipe = cast("IO[bytes]", process.stdout).fileno()
 
     def read(left_s: float) -> bytes | None:
-        return os.read(pipe, 65_536) if select.select([pipe], [], [], left_s)[0] else None
+        due_s = time.monotonic() + left_s
+        while not select.select([pipe], [], [], min(left_s, _LOOK_S))[0]:
+            if process.poll() is not None:
+                ready = select.select([pipe], [], [], 0.0)[0]
+                return os.read(pipe, 65_536) if ready else b""  # a child may still hold the pipe
+            if time.monotonic() >= due_s:
+                return None
+        return os.read(pipe, 65_536)
 
     try:
         output = _read_all(read, due_s, settings.timeout_s)
@@ -291,7 +322,7 @@ def _from_model(
     settings: SecondOpinion, request: Mapping[str, Any], environ: Mapping[str, str], due_s: float
 ) -> ModelAnswer:
     base = (environ.get(settings.url_variable) or settings.default_url).rstrip("/")
-    _check_url(base, settings.url_variable)
+    is_local = _check_url(base, settings.url_variable)
     key = environ.get(settings.key_variable, "")
     if not key or not key.isascii() or not key.isprintable():
         raise NoOpinion(f"no API key in ${settings.key_variable}")
@@ -303,7 +334,8 @@ def _from_model(
         url, headers = f"{base}/chat/completions", {**headers, "authorization": f"Bearer {key}"}
     data = json.dumps(opinion.body(settings, request, MOST_TOKENS)).encode()
     asking = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  checked
-    opener = urllib.request.build_opener(_NoRedirects)
+    direct = [urllib.request.ProxyHandler({})] if is_local else []
+    opener = urllib.request.build_opener(_NoRedirects, *direct)
     try:
         with opener.open(asking, timeout=max(0.1, due_s - time.monotonic())) as response:
             raw = _read_all(lambda _: response.read1(65_536), due_s, settings.timeout_s)
@@ -320,8 +352,11 @@ def _from_model(
     return found
 
 
-def _check_url(url: str, variable: str) -> None:
-    """Refuse what is no HTTP address, and plain HTTP to another machine: it would show the key."""
+def _check_url(url: str, variable: str) -> bool:
+    """Refuse what is no HTTP address, and plain HTTP to another machine: it would show the key.
+
+    Returns whether it is an address of this machine, which no proxy must see either.
+    """
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -332,3 +367,4 @@ def _check_url(url: str, variable: str) -> None:
         is_local = is_local or ipaddress.ip_address(host).is_loopback
     if not host or parts.scheme not in ({"https", "http"} if is_local else {"https"}):
         raise NoOpinion(f"${variable} must be https://, or http:// to this machine")
+    return is_local

@@ -5,6 +5,7 @@ Whatever does not have the documented form counts as no opinion, so that the sto
 """
 
 import json
+import re
 from collections.abc import Mapping
 from functools import wraps
 from typing import Any, NamedTuple
@@ -29,6 +30,11 @@ LARGEST_ANSWER = 64 * 1024
 KEPT_STEPS = 8
 """The last steps of an agent that a request shows."""
 _LONGEST_STEP = 300
+_LONG_WORD = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
+_ALIKE = re.compile(r"[a-z]+|[A-Z]+|[0-9]+")
+_CHANGES = 0.3
+"""Changes per character: a quarter in long names in CamelCase, almost half in hexadecimal numbers, more in Base64."""
+_OPAQUE = "[redacted]"
 _KEY_VARIABLES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _URL_VARIABLES = {ANTHROPIC: "ANTHROPIC_BASE_URL", OPENAI: "OPENAI_BASE_URL"}
 _URLS = {ANTHROPIC: "https://api.anthropic.com", OPENAI: "https://api.openai.com/v1"}
@@ -131,14 +137,31 @@ class StuckEvidence(NamedTuple):
         return {
             "version": 1,
             "agent": redact(self.agent, 80),
-            "task": redact(self.task, 200),
+            "task": _evidence(self.task, 200),
             "heat": round(min(self.heat, 1.0), 2),
-            "indicators": [redact(each, 400) for each in self.indicators[:16]],
+            "indicators": [_evidence(each, 400) for each in self.indicators[:16]],
             "tried": [redact(each, 40) for each in self.tried[:8]],
-            "steps": [redact(each, _LONGEST_STEP) for each in self.steps[-KEPT_STEPS:]],
+            "steps": [_evidence(each, _LONGEST_STEP) for each in self.steps[-KEPT_STEPS:]],
             "verdicts": list(VERDICTS),
             "most_steps": settings.delay_steps,
         }
+
+
+def _evidence(text: str, longest: int) -> str:
+    return _without_opaque_words(redact(text, longest))
+
+
+def _without_opaque_words(text: str) -> str:
+    """The text without words that look random: half a key, a key in Base64, a password without a name.
+
+    A reviewer needs none of them, and the evidence may leave the machine.
+    """
+    return _LONG_WORD.sub(lambda found: _OPAQUE if _is_opaque(found[0]) else found[0], text)
+
+
+def _is_opaque(word: str) -> bool:
+    """Whether a word changes between small letters, capitals and digits as often as random ones do."""
+    return len(_ALIKE.findall(word)) - 1 >= _CHANGES * len(word)
 
 
 def with_step(steps: tuple[str, ...], signal: Signal) -> tuple[str, ...]:

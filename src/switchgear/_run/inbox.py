@@ -17,10 +17,12 @@ from switchgear._hooks.session import Notes, note_name
 from switchgear._run.record import RunFolder
 from switchgear._stores.base import Store, Transaction
 from switchgear._system.files import write_regular
+from switchgear._text.redact import redact
 
 FILE = "inbox"
 """The file that announces a message."""
 _MORE = "run"
+_LONGEST_TASK = 120
 """The key in the note of a run for what only runs have."""
 
 
@@ -122,6 +124,8 @@ class OperatorInbox:
         is_watched: bool,
         clock: Callable[[], float],
         keeps_messages: bool = False,
+        task: str = "",
+        project: str = "",
     ) -> None:
         self._store = store
         self._folder = record.path
@@ -140,6 +144,7 @@ class OperatorInbox:
             if notes.ended or not keeps_messages:
                 notes = Notes()
             notes = notes._replace(agent=agent, began_s=now_s, heard_s=now_s, works=True)
+            notes = notes._replace(task=redact(task, _LONGEST_TASK), project=project)
             tx.note = notes._replace(limit_s=limit_s).dump()
 
         if is_watched or self._seen is not None:
@@ -168,12 +173,13 @@ class OperatorInbox:
         self._waiting = OperatorMessages(paused=found.paused)
         return found
 
-    def leave(self) -> None:
-        """The run is over."""
+    def leave(self, spent_micros: int | None = None) -> None:
+        """The run is over. `spent_micros`: what it cost; `None`: not known."""
 
         def work(tx: Transaction) -> None:
             if tx.note is not None:
-                tx.note = Notes.load(tx.note)._replace(ended=True, works=False, paused=False).dump()
+                notes = Notes.load(tx.note)._replace(ended=True, works=False, paused=False)
+                tx.note = notes._replace(spent_micros=spent_micros).dump()
 
         if self._is_watched or announcement(self._folder) is not None:
             with suppress(StoreError):

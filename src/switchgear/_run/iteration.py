@@ -4,7 +4,9 @@ Everything that is known of it ends up in one dictionary, its line of iterations
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from switchgear._agents.events import StreamEvent, total_usage
@@ -88,7 +90,11 @@ def iterate(
         clock=context.time.clock,
     )
     paused_s = context.inbox.paused_s
-    run, stopped = _work(context, watch, stuck, _process(context, number, prompt, left_s), number)
+    process = _process(context, number, prompt, left_s)
+    if stuck is not None and stuck.reviewer is not None:
+        ends_s = None if left_s is None else start_s + left_s
+        stuck.reviewer.waiting = partial(_suspended, context, process, ends_s)
+    run, stopped = _work(context, watch, stuck, process, number)
     start_s += context.inbox.paused_s - paused_s
     if left_s is not None:
         left_s += context.inbox.look().extension.seconds
@@ -168,6 +174,26 @@ def _work(
     if is_disk_full(log.problem) and not stopped:
         stopped.append(DISK)
     return run, stopped[0] if stopped else None
+
+
+@contextmanager
+def _suspended(
+    context: IterationContext, process: AgentProcess, ends_s: float | None
+) -> Iterator[Callable[[], bool]]:
+    """Suspend the agent, which nothing watches meanwhile; yields whether its time is over or Ctrl-C was pressed."""
+    supervisor = None if process.is_paused else process.supervisor
+    if supervisor is not None:
+        signal_children(supervisor, suspend=True)
+    try:
+        yield (
+            lambda: (
+                context.interrupt.asked > 0
+                or (ends_s is not None and context.time.clock() >= ends_s)
+            )
+        )
+    finally:
+        if supervisor is not None:
+            signal_children(supervisor, suspend=False)
 
 
 def operator_watch(

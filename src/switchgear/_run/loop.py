@@ -143,6 +143,8 @@ class Runner:
                 is_watched=options.stuck,
                 keeps_messages=dependencies.keeps_messages,
                 clock=dependencies.time.clock,
+                task=options.task,
+                project=str(folder),
             ),
         )
         self._stuck = (
@@ -529,7 +531,7 @@ class Runner:
     def _finish(self, ending: Ending) -> RunResult:
         context, loop = self.context, self.circuits.loop
         self._disk.release()
-        context.inbox.leave()
+        context.inbox.leave(None if self.state.unknown_prices else self.state.spent_micros)
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
         kept = keep(context, self.state, ending, self._notes)

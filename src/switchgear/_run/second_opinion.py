@@ -1,5 +1,7 @@
 """The second opinion in a run: requested when the agent is about to be stopped, before the escalation."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from switchgear._breaker.handle import Breaker
@@ -26,6 +28,9 @@ class Reviewer:
         self._delay_left = 0
         self._delayed: Score | None = None
         self._hint = ""
+        self.waiting: Callable[[], AbstractContextManager[Callable[[], bool]]]
+        """Entered while an opinion is awaited; yields a function that tells whether the run ends."""
+        self.waiting = lambda: nullcontext(lambda: False)
 
     def see(self, signal: Signal) -> None:
         """Keep a step for the evidence; measured progress ends a delay."""
@@ -45,7 +50,8 @@ class Reviewer:
         beside = Path(default_file(folder)).parent
         keep_out_of_git(str(beside))
         request = evidence.request(settings)
-        found = consult_in_thread(settings, request, str(beside / FOLDER), folder)
+        with self.waiting() as run_ends:
+            found = consult_in_thread(settings, request, str(beside / FOLDER), folder, run_ends)
         granted, sentence = found.ruled(self._delays, settings)
         circuit.send(
             Override("second opinion", sentence, reset=granted, kind=EventKind.SECOND_OPINION)

@@ -87,7 +87,7 @@ class StuckWatch:
         sub_agent: Callable[[str], Breaker] | None = None,
         reviewer: "Reviewer | None" = None,
     ) -> None:
-        self._reviewer = reviewer
+        self.reviewer = reviewer
         self._own = WatchedAgent(circuit)
         self._lanes: dict[str, WatchedAgent] = {}
         self._changed = changed
@@ -174,7 +174,7 @@ class StuckWatch:
     def _record(self, circuit: Breaker, signal: Signal) -> str | None:
         if self.score is not None:
             return None
-        reviewer = self._reviewer if circuit is self._own.circuit else None
+        reviewer = self.reviewer if circuit is self._own.circuit else None
         if reviewer is not None:
             reviewer.see(signal)
         circuit.advance()

@@ -41,7 +41,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
             ),
         ),
         (
-            r"\b(?:[spr]k[-_]|hf_|xox[abeprs]-|gh[oprsu]_|github_pat_|glpat-|npm_|pypi-AgE|dckr_pat_"
+            r"(?:\b|(?<=_)(?=[-\w.]{0,80}\d))(?:[spr]k[-_]|hf_|xox[abeprs]-|gh[oprsu]_|github_pat_|glpat-|npm_|pypi-AgE|dckr_pat_"
             r"|AKIA|ASIA|AIza|ya29\.)[-\w.]{12,}"
         ),
     ),
@@ -61,11 +61,22 @@ _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         # A name and its value, also camelCase, inside JSON in JSON, or as an option of a command.
-        ("key", "token", "secret", "passw", "passphrase", "credential", "authorization", "_pwd"),
+        (
+            "key",
+            "token",
+            "secret",
+            "passw",
+            "passphrase",
+            "credential",
+            "authorization",
+            "_pwd",
+            "_pass=",
+        ),
         r"""(?ix)
             ((?:(?<![a-z])(?:api)?key
                |(?:access|account|api|auth|encryption|master|private|secret|shared|signing|ssh)[_.-]?key(?:_base)?
-               |token|secret|passw(?:or)?d|passphrase|credentials?|authorization|_pwd)
+               |token|secret|passw(?:or)?d|passphrase|credentials?|authorization|_pwd
+               |_pass(?==(?!true\b|false\b)))
              (?:\\{0,3}["']?[ ]?[=:][ ]{0,3}\\{0,3}["']?
                |(?<=api-key)[ ]|(?<=-token)[ ]|(?<=-password)[ ]|(?<=-passphrase)[ ]))
             (?!bearer\b|basic\b|-)(?:[^\s"'&,;\\]|\\(?!["'])){4,}""",

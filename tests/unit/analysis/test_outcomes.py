@@ -1,6 +1,7 @@
 """Outcomes of recorded sessions: inferred from their end, with the reason, and corrected by a person."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from switchgear._agents.recordings.recording import (
 )
 from switchgear._analysis.backtest.labels import add_label, all_labels, labels_file, read_labels
 from switchgear._analysis.backtest.opinions import OpinionAccuracy
-from switchgear._analysis.backtest.outcomes import OutcomeSources, infer, label_key
+from switchgear._analysis.backtest.outcomes import ENOUGH, MOST, OutcomeSources, infer, label_key
 from switchgear._analysis.backtest.replay import judge
 from switchgear._breaker.presets import MEASURED
 from switchgear._cli import label as label_verb
@@ -50,6 +51,18 @@ TESTS_PASS, TESTS_FAIL = shell("pytest -q", PASSED), shell("pytest -q", FAILED, 
 COMMIT = shell("git commit -am x", "[main abc1234] x\n 1 file changed")
 RESET = shell("git reset --hard HEAD~1", "HEAD is now at 1234567")
 BAD_ENDS = ("exit_cost", "exit_context", "max_rounds", "max_iterations", "timed out", "give_up")
+OTHER_LANGUAGES = (
+    *("danke, perfekt", "nein, das ist falsch", "no, gracias, todo bien", "no, eso está mal"),
+    *(
+        "merci, c'est parfait",
+        "non, c'est faux",
+        "谢谢, 很好",
+        "不对",
+        "ありがとう",
+        "нет, не работает",
+    ),
+)
+"""Only English is understood: what is not understood is no evidence."""
 FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
 
 
@@ -80,6 +93,12 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, TALK, said="nope"), False, "complains"),
         (run(EDIT, TALK, said="Great, no test fails any more"), True, "is positive"),
         (run(EDIT, TALK, said="works like a charm"), True, "is positive"),
+        (run(EDIT, TALK, said="nope, all good, thanks"), True, "is positive"),
+        (run(EDIT, TALK, said="yes, that fixed it"), True, "is positive"),
+        (run(EDIT, TALK, said="it does not compile"), False, "complains"),
+        (run(EDIT, TALK, said="that broke the build"), False, "complains"),
+        (run(EDIT, TALK, said="Traceback (most recent call last): x"), False, "complains"),
+        (run(EDIT, TALK, said="can you look? it still fails"), False, "complains"),
         (run(EDIT, said_by_agent("I was not able to find the cause.")), False, "it gave up"),
         (run(EDIT, said_by_agent("I couldn\u2019t fix the parser.")), False, "it gave up"),
         *((run(EDIT, ended=end), False, f"it ended with {end!r}") for end in BAD_ENDS),
@@ -104,6 +123,16 @@ def test_the_end_of_a_run_suggests_an_outcome_and_reports_why(
         run(EDIT, TALK, said="does it work? looks good?"),
         run(EDIT, TALK, said="I don't think it works"),
         run(EDIT, TALK, said="no thanks"),
+        run(EDIT, TALK, said="add a test for a broken file"),
+        run(EDIT, TALK, said="Please also handle the case where the input is wrong, thanks!"),
+        run(EDIT, TALK, said="what happens if the login fails"),
+        run(EDIT, TALK, said="what's wrong with the CI?"),
+        run(EDIT, TALK, said="we need a message when a request failed"),
+        run(EDIT, TALK, said="a dark mode would be great"),
+        run(EDIT, TALK, said="thanks in advance"),
+        run(EDIT, TALK, said="thanks for nothing"),
+        run(EDIT, TALK, said="perfect, it fails as expected"),
+        *(run(EDIT, TALK, said=each) for each in OTHER_LANGUAGES),
         run(EDIT, TALK, said="it works on my machine but not in CI"),
         run(EDIT, said_by_agent("I have fixed it; the old code could not find the file.")),
         run(EDIT, ended="success"),
@@ -215,6 +244,67 @@ def test_a_commit_that_was_rebased_or_squashed_is_found_by_its_subject(tmp_path:
     assert infer(run(EDIT, short, folder=str(tmp_path))).solved is False
 
 
+def test_a_commit_that_was_reverted_counts_against_the_run_unless_the_revert_was(
+    tmp_path: Path,
+) -> None:
+    git = repository(tmp_path, "one")
+    (tmp_path / "a").write_text("a")
+    git("add", "a")
+    git("commit", "-qm", "Accept comments")
+    sha = git("rev-parse", "--short", "HEAD")
+    recorded = run(EDIT, shell("git commit -m x", f"[main {sha}] x"), folder=str(tmp_path))
+    git("revert", "--no-edit", "HEAD")
+    undone = infer(recorded)
+    by = git("rev-parse", "HEAD")[:7]
+    assert (undone.solved, undone.how) == (False, f"its commit {sha} was reverted by {by}")
+    git("revert", "--no-edit", "HEAD")
+    assert (infer(recorded).solved, "still on a branch" in infer(recorded).how) == (True, True)
+
+
+def test_a_commit_that_was_amended_is_found_by_its_author_and_time(tmp_path: Path) -> None:
+    git = repository(tmp_path, "one", "two")
+    sha = git("rev-parse", "--short", "HEAD")
+    git("commit", "-q", "--amend", "--allow-empty", "-m", "another message altogether")
+    found = infer(run(EDIT, shell("git commit -m two", f"[main {sha}] two"), folder=str(tmp_path)))
+    assert found.solved is True
+    assert f"its commit {sha} is on a branch as {git('rev-parse', 'HEAD')[:7]}" in found.how
+
+
+@pytest.mark.parametrize("command", ["cd lib && git commit -m x", "git -C 'lib' commit -m x"])
+def test_a_commit_is_sought_in_the_repository_in_which_it_was_made(
+    tmp_path: Path, command: str
+) -> None:
+    repository(tmp_path, "one")
+    (tmp_path / "lib").mkdir()
+    sha = repository(tmp_path / "lib", "two")("rev-parse", "--short", "HEAD")
+    recorded = run(EDIT, shell(command, f"[main {sha}] two"), folder=str(tmp_path))
+    assert infer(recorded).how == f"its commit {sha} is still on a branch"
+
+
+@pytest.mark.parametrize("place", ["$HOME/lib", "~no-such-user/lib", "gone", "'a b'"])
+def test_a_commit_in_an_unknown_folder_is_not_called_lost(tmp_path: Path, place: str) -> None:
+    repository(tmp_path, "one")
+    step = shell(f"cd {place} && git commit -m x", "[main abcdef1] x")
+    assert infer(run(EDIT, step, folder=str(tmp_path))).how == "it ends with a commit (abcdef1)"
+
+
+def test_a_commit_that_the_repository_does_not_know_is_weak_evidence(tmp_path: Path) -> None:
+    """It may have been made in another repository: an earlier `cd` is not in the recording."""
+    repository(tmp_path, "one")
+    step = shell("git commit -m x", "[main abcdef1] x")
+    found = infer(run(EDIT, step, folder=str(tmp_path)))
+    assert found.solved is False
+    assert found.confidence < ENOUGH
+
+
+def test_no_inference_is_certain() -> None:
+    """Signs of one run are not independent of each other."""
+    best = infer(run(EDIT, TESTS_PASS, COMMIT, said="perfect, thanks"))
+    worst = infer(run(FAILS, FAILS, FAILS, ended="error", said="revert that, it still fails"))
+    assert (best.solved, worst.solved) == (True, False)
+    assert best.confidence == worst.confidence == MOST
+
+
 def test_what_a_terminal_writes_is_no_message_of_the_user(tmp_path: Path) -> None:
     """People end a session with /exit; that is written as two messages of theirs."""
     lines = recording_samples.claude()
@@ -293,6 +383,22 @@ def test_the_last_answer_counts_and_damaged_lines_are_skipped(tmp_path: Path) ->
     assert path.stat().st_mode & 0o077 == 0
     with pytest.raises(ValueError, match="must be one of"):
         add_label("claude:a", "maybe", path)
+
+
+def test_a_label_after_a_torn_line_is_kept(tmp_path: Path) -> None:
+    """A process was killed while it wrote, or the disk was full."""
+    path = tmp_path / "state" / "labels.jsonl"
+    add_label("claude:a", "solved", path)
+    with path.open("ab") as file:
+        file.write(b'{"key": "claude:b", "answer": "sol')
+    add_label("claude:c", "unsolved", path)
+    assert read_labels(path) == {"claude:a": True, "claude:c": False}
+
+
+def test_labels_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) -> None:
+    assert read_labels(tmp_path / "labels.jsonl") == {}
+    with pytest.raises(OSError, match="directory"):
+        read_labels(tmp_path)
 
 
 # The command
@@ -382,6 +488,56 @@ def test_the_start_of_an_id_is_enough_if_only_one_run_begins_with_it(projects: P
     assert read_labels() == {"claude:what": True, "claude:good": False}
 
 
+def plain_runs(*ids: str) -> str:
+    """Recorded runs in the plain format, which have no id of their own."""
+    rows = [
+        {
+            "id": each,
+            "task": "t",
+            "steps": [{"tool": "bash", "args": f"make {each}", "result": "ok"}],
+        }
+        for each in ids
+    ]
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def test_a_label_follows_a_file_that_is_moved_and_one_that_grows(projects: Path) -> None:
+    old, new = projects / "runs.jsonl", projects / "archive.jsonl"
+    old.write_text(plain_runs("a", "b"))
+    for run_id, answer in (("a", "solved"), ("b", "unsolved")):
+        assert command("label", str(old), "--run", run_id, "--outcome", answer).exit_code == 0
+    copied = projects / "copy.jsonl"
+    copied.write_text(old.read_text())
+
+    def outcomes(path: Path) -> dict[str, str]:
+        rows = json.loads(command("label", str(path), "--json").output)
+        return {row["id"]: f"{row['outcome_from']} {row['solved']}" for row in rows}
+
+    assert outcomes(copied) == {"a": " None", "b": " None"}, "the labelled file is still there"
+    copied.unlink()
+    old.rename(new)
+    with new.open("a") as file:
+        file.write(plain_runs("c"))
+    assert outcomes(new) == {"a": "label True", "b": "label False", "c": " None"}
+    command("label", str(new), "--run", "a", "--outcome", "forget")
+    assert outcomes(new) == {"a": " None", "b": "label False", "c": " None"}
+
+
+def test_a_prompt_shows_when_where_and_how_the_last_steps_ended(
+    projects: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    path = projects / "good.jsonl"
+    lines = [{**json.loads(line), "cwd": "/home/me/shop"} for line in path.read_text().splitlines()]
+    path.write_text(recording_samples.as_lines(lines))
+    rows = label_verb._rows((str(path),), None, 1, hidden=True)
+    label_verb._prompt(rows, read_key=lambda: "q")
+    shown = capsys.readouterr().out
+    assert re.search(r"1 of 1  good  3 steps  \d{4}-\d\d-\d\d [\d:]{8}  shop\n", shown)
+    assert "  Bash: pytest -q -> ============ 12 passed in 0.31s" in shown
+    assert all(len(line) <= 60 for line in shown.splitlines())
+
+
 @pytest.mark.parametrize("share", ["80%", "0.8"])
 def test_a_confidence_is_a_percentage_or_a_share(projects: Path, share: str) -> None:
     done = command("backtest", str(projects), "--json", "--confidence", share)
@@ -392,6 +548,25 @@ def test_a_confidence_is_a_percentage_or_a_share(projects: Path, share: str) -> 
 def test_an_invalid_confidence_is_refused(projects: Path, share: str) -> None:
     done = command("backtest", str(projects), "--confidence", share)
     assert (done.exit_code, "--confidence" in done.output) == (2, True)
+
+
+def test_a_backtest_can_evaluate_what_guarded_sessions_have(
+    projects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is stopped by its score before the progress detector alone would stop it."""
+    arguments = (str(projects), "--policy", "session", "--compare", "default", "--json")
+    found = json.loads(command("backtest", *arguments).output)
+    [stopped] = [row for row in found["rows"] if row["id"] == "bad"]
+    session, default = stopped["judged"]
+    assert session["tripped_at"] < default["tripped_at"]
+    assert session["detector"] == "same_error"
+    kinds = {each["kind"] for each in found["policies"][0]["policy"]["detectors"]}
+    assert kinds >= {"same_tool", "stagnation", "violation"}
+    (projects.parent / "switchgear.yaml").write_text("interventions: {progress: false}\n")
+    monkeypatch.setenv("SWITCHGEAR_TRUST", "1")
+    found = json.loads(command("backtest", *arguments).output)
+    kinds = {each["kind"] for each in found["policies"][0]["policy"]["detectors"]}
+    assert "stagnation" not in kinds
 
 
 def test_a_backtest_shows_the_measured_trade_off_of_each_preset(projects: Path) -> None:

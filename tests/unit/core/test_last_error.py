@@ -71,6 +71,9 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
         ("npm_abcdefghijklmnopqrstuvwx", "abcdefghijkl"),
         (f"{BEGIN}\nMIIEabcd\n-----END RSA PRIVATE KEY-----", "MIIEabcd"),
         (f"{BEGIN}\nMIIEabcd", "MIIEabcd"),
+        ("/srv/backup_sk-proj-abcDEF123456789/x", "abcDEF123456789"),
+        ("no such file my_AKIAIOSFODNN7EXAMPLE.txt", "AKIAIOSFODNN7"),
+        ("DB_PASS=hunter2x", "hunter2x"),
     ],
 )
 def test_secrets_are_blanked(text: str, secret: str) -> None:
@@ -100,6 +103,8 @@ def test_what_surrounds_a_secret_stays_readable() -> None:
         "aws s3api get-object --key path/to/file",
         "docker run -u 1000:1000 alpine",
         "monkey=banana and max_tokens=4000",
+        "user_pk_constraint_is_violated by transformers_hf_model_loader",
+        "tests_pass=false",
     ],
 )
 def test_ordinary_words_are_left_alone(text: str) -> None:

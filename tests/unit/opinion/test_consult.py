@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import signal
 import socket
 import stat
 import sys
@@ -19,6 +20,7 @@ from e2e.agents.fake_llm import ScriptedApi
 from switchgear._opinion import opinion
 from switchgear._opinion.consult import FOLDER, consult, consult_in_thread
 from switchgear._opinion.opinion import Opinion, SecondOpinion, StuckEvidence
+from timeouts import LIMIT_S
 
 CONFIRM = '{"verdict": "confirm", "reason": "it repeats itself"}'
 EVIDENCE = StuckEvidence(
@@ -147,6 +149,23 @@ def test_the_key_goes_to_no_address_that_would_show_it(
     assert why in found.reason
 
 
+def test_no_proxy_sees_a_request_to_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is plain HTTP, so the proxy could read the key."""
+    with ScriptedApi() as server, ScriptedApi() as proxy:
+        server.side_text = CONFIRM
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        monkeypatch.setenv("NO_PROXY", "")
+        settings = SecondOpinion(model="m", base_url_env="TEST_URL")
+        found = asked(tmp_path, settings, TEST_URL=server.url, ANTHROPIC_API_KEY="k")
+        assert found.verdict == "confirm"
+        assert proxy.side_bodies == []
+        assert len(server.side_bodies) == 1
+
+
 def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
     with ScriptedApi() as real, _raw_server(_redirect_to(real.url)) as url:
         settings = SecondOpinion(model="m", base_url_env="TEST_URL")
@@ -199,6 +218,30 @@ def test_the_same_evidence_is_asked_once(tmp_path: Path) -> None:
     other = EVIDENCE._replace(indicators=("another error",))
     asked(tmp_path, settings, other)
     assert (tmp_path / "asked").read_text() == "xx"
+
+
+def test_a_command_that_was_edited_is_asked_again(tmp_path: Path) -> None:
+    settings = SecondOpinion(judge(tmp_path, f"print({CONFIRM!r})"))
+    assert asked(tmp_path, settings).verdict == "confirm"
+    [script] = tmp_path.glob("judge-*")
+    script.write_text("""print('{"verdict": "delay", "reason": "edited"}')\n""")
+    os.utime(script, (1.0, 1.0))
+    assert asked(tmp_path, settings).verdict == "delay"
+
+
+def test_what_a_command_leaves_running_does_not_hold_up_its_answer(tmp_path: Path) -> None:
+    """The child has the pipe of the answer, and a session of its own, so it is not ended with the command."""
+    body = f"""
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+open("child", "w").write(str(child.pid))
+print({CONFIRM!r})
+"""
+    try:
+        found = asked(tmp_path, SecondOpinion(judge(tmp_path, body), timeout_s=LIMIT_S))
+        assert (found.verdict, found.reason) == ("confirm", "it repeats itself")
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
 def test_no_opinion_is_not_kept(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The second opinion in a guarded session: requested when hot, applied before the step, never admits a refused call."""
 
+import base64
 import json
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from switchgear._agents.hook_protocol import Ruling, WorkAfterReply
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks import opinions
 from switchgear._hooks.decide import decide
+from switchgear._hooks.inspect_call import look_at
 from switchgear._hooks.session import Notes, note_name
 from switchgear._opinion.opinion import SecondOpinion
 from timeouts import LIMIT_S
@@ -266,3 +268,103 @@ def test_after_a_call_there_is_no_wait(tmp_path: Path, monkeypatch: pytest.Monke
     agent.hear(before("Read", {"file_path": "a"}, "t1"))
     monkeypatch.setattr(opinions, "wait_for", never)
     agent.hear(after("Read", {"file_path": "a"}, "t1", "one"))
+
+
+DELAY = """print('{"verdict": "delay", "reason": "nearly there"}')"""
+
+
+def stuck_at_once(agent: Reviewed) -> None:
+    """The circuit opens with the request for an opinion: the next call applies its verdict."""
+    for number in range(6):
+        agent.call("Bash", {"command": "make"}, f"s{number}", error="Exit code 2: no rule")
+        if agent.notes().untended:
+            return
+    pytest.fail("the session is not stuck")
+
+
+def time_is_over(agent: Reviewed) -> None:
+    agent.store.transact(
+        note_name("s1"),
+        lambda tx: setattr(tx, "note", Notes.load(tx.note)._replace(limit_s=1.0).dump()),
+    )
+
+
+def guard_was_changed(agent: Reviewed) -> None:
+    agent.known = agent.known._replace(tampered=("switchgear.yaml was changed",))
+    agent.hear(after("Read", {"file_path": "a"}, "unseen"))
+    agent.known = agent.known._replace(tampered=())
+
+
+def operator_stops_all(agent: Reviewed) -> None:
+    agent.store.transact(
+        note_name("s1"),
+        lambda tx: setattr(tx, "note", Notes.load(tx.note)._replace(stop="Stop now.").dump()),
+    )
+
+
+@pytest.mark.parametrize("end", [time_is_over, guard_was_changed, operator_stops_all])
+@pytest.mark.parametrize("reviewed", [True, False])
+def test_neither_a_delay_nor_a_nudge_lifts_a_definite_stop(
+    tmp_path: Path, end: Any, reviewed: bool
+) -> None:
+    """The circuit opened because the agent is stuck; before its next call, the session was stopped for good."""
+    agent = Reviewed(tmp_path, DELAY if reviewed else "pass")
+    stuck_at_once(agent)
+    end(agent)
+    for number in range(3):
+        assert agent.hear(before("Read", {"file_path": "b"}, f"b{number}")).action == "stop"
+    assert agent.phase("session/s1") == "open"
+    assert not agent.notes().delays
+
+
+def test_an_opinion_about_an_incident_that_passed_says_nothing_about_the_next(
+    tmp_path: Path,
+) -> None:
+    """The heat rose above 70 %, fell again without a stop, and rises for another reason."""
+    agent = Reviewed(tmp_path, DELAY)
+    for number in range(60):
+        agent.call("Read", {"file_path": "a"}, f"t{number}", result="the same")
+        if agent.asked:
+            break
+    assert agent.phase("session/s1") == "tripping"
+    for number in range(60):
+        path = {"file_path": f"{number}.py", "content": f"line {number}"}
+        agent.call("Write", path, f"w{number}", result=f"written {number}")
+        if not agent.notes().opinion:
+            break
+    assert not agent.notes().opinion, "the incident is over"
+    assert agent.phase("session/s1") == "closed"
+    stuck_at_once(agent)
+    assert agent.asked == 2
+
+
+def test_the_evidence_has_no_half_of_a_secret_and_none_in_base64(tmp_path: Path) -> None:
+    """A key that a terminal has broken over two lines, one in Base64, one behind an underscore in a path."""
+    agent = Reviewed(tmp_path, f"open({str(tmp_path / 'seen')!r}, 'a').write(sys.stdin.read())")
+    key = "sk-proj-aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY2z"
+    coded = base64.b64encode(f"password={key}".encode()).decode()
+    agent.hear(claude("UserPromptSubmit", prompt=f"deploy with {coded}"))
+    order = {"command": f"make deploy TOKEN_FILE=/srv/backup_{key}/{coded} DB_PASS={key[-8:]}"}
+    for number in range(6):
+        agent.hear(before("Bash", order, f"t{number}"))
+        error = f"Exit code 2\nbad key {key[:20]}\n{key[20:]} in {coded}"
+        agent.hear(failed("Bash", order, f"t{number}", error=error))
+    seen = (tmp_path / "seen").read_text()
+    assert "make deploy" in seen
+    for part in (key[10:18], key[-8:], coded[:12], coded[-12:]):
+        assert part not in seen
+
+
+def test_a_command_in_the_project_cannot_be_changed_by_the_agent_that_it_judges(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "judge.py").write_text("print('{}')\n")
+    (tmp_path / "tools" / "other.py").write_text("\n")
+    agent = Guarded(tmp_path, "second_opinion: {command: python3 tools/judge.py}")
+    for path, action in (("tools/judge.py", "deny"), ("tools/other.py", "allow")):
+        call = before("Write", {"file_path": str(tmp_path / path), "content": "x"}, path)
+        looked = look_at(agent.facts(call), agent.known)
+        assert (looked.broken is not None) == (action == "deny"), path
+        shell = before("Bash", {"command": f"echo x > {path}"}, f"b-{path}")
+        assert (look_at(agent.facts(shell), agent.known).broken is not None) == (action == "deny")

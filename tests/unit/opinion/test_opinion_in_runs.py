@@ -1,10 +1,14 @@
 """The second opinion in `switchgear run`: requested before the agent is stopped, with the same limits."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from switchgear._opinion.opinion import SecondOpinion
+from switchgear._run.interrupt import Interrupt
+from timeouts import LIMIT_S
 from unit.opinion.test_consult import judge
 from unit.run.test_runner_stuck import LOOPS, WORKS, Ticking, _indented, with_plan
 from unit.runner_stage import Stage
@@ -20,7 +24,9 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def with_judge(stage: Stage, body: str, delay_steps: int = 10) -> None:
-    asked = SecondOpinion(judge(stage.folder.parent, body))._replace(delay_steps=delay_steps)
+    asked = SecondOpinion(
+        judge(stage.folder.parent, body), timeout_s=120.0, delay_steps=delay_steps
+    )
     stage.dependencies = stage.dependencies._replace(second_opinion=asked)
 
 
@@ -58,3 +64,46 @@ def test_no_opinion_leaves_the_stop_as_it_is(stage: Stage) -> None:
     stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
     assert stage.iterations()[0]["stopped"] == "score"
     assert "Try a different approach" in stage.prompt(2)
+
+
+def test_the_agent_is_suspended_while_its_stop_is_reviewed(stage: Stage) -> None:
+    """Nothing reads its output meanwhile: it could exceed its budget."""
+    noted = stage.folder.parent / "agent.pid"
+    body = f"""
+pid, due_s = open({str(noted)!r}).read(), time.monotonic() + {LIMIT_S}
+def state():
+    return open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[0]
+while state() != "T" and time.monotonic() < due_s:
+    time.sleep(0.01)
+print(json.dumps({{"verdict": "confirm", "reason": "its state is " + state()}}))
+"""
+    with_judge(stage, body)
+    agent = f"pathlib.Path({str(noted)!r}).write_text(str(os.getpid())){LOOPS}"
+    stage.run(f"if n == 1:{_indented(chr(10) + agent)}\n{WORKS}", stuck=True)
+    assert stage.iterations()[0]["stopped"] == "score"
+    assert any("its state is T" in note for note in stage.view.notes)
+    assert stage.iterations()[1]["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("ends", ["interrupt", "time"])
+def test_a_run_that_ends_waits_for_no_opinion(stage: Stage, ends: str) -> None:
+    asks = stage.folder.parent / "asks"
+    with_judge(stage, f"open({str(asks)!r}, 'w').close(); time.sleep(600)")
+    interrupt = Interrupt()
+    stage.dependencies = stage.dependencies._replace(interrupt=interrupt)
+
+    def end() -> None:
+        due_s = time.monotonic() + LIMIT_S
+        while not asks.exists() and time.monotonic() < due_s:
+            time.sleep(0.01)
+        if ends == "time":
+            stage.hands.now_s += 10_000.0
+        else:
+            interrupt.ask()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    result = stage.run(LOOPS, stuck=True, timeout_s=3000.0)
+    ending.join()
+    assert result.exit_reason == ("interrupted" if ends == "interrupt" else "timeout")
+    assert any("none: not waited for: the run ends" in note for note in stage.view.notes)

@@ -13,6 +13,7 @@ from switchgear._agents.command import CommandAgent
 from switchgear._agents.events import ToolStep
 from switchgear._agents.process import AgentProcess
 from switchgear._config import preset_policy
+from switchgear._console.sessions import session_rows
 from switchgear._core.errors import StoreUnavailable
 from switchgear._hooks import session
 from switchgear._hooks.session import Notes
@@ -93,6 +94,14 @@ def test_the_score_is_that_of_the_moment_however_soon_the_circuit_closes_again()
 def test_without_the_option_the_score_is_not_used(stage: Stage) -> None:
     stage.run(LOOPS.replace("time.sleep(60)", WORKS.strip()))
     assert [each["outcome"] for each in stage.iterations()] == ["completed"]
+
+
+def test_the_session_of_a_run_shows_its_task_folder_and_cost(stage: Stage) -> None:
+    stage.run(f"usage(0.25)\n{WORKS}", stuck=True, task="fix it\nwith password=hunter2x")
+    [row] = session_rows(stage.panel)
+    assert (row.task, row.project) == ("fix it with password=[redacted]", str(stage.folder))
+    assert (row.state, row.spent_micros) == ("ended", stage.run_json()["state"]["spent_micros"])
+    assert row.spent_micros
 
 
 def test_each_step_is_tried_once_and_then_the_task_is_given_up(stage: Stage) -> None:

@@ -7,6 +7,7 @@ at once, and a mistake is corrected by answering again.
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,10 @@ class OutcomeLabel(NamedTuple):
     """As `outcomes.label_key` names the run."""
     answer: str
     at_s: float
+    source: str = ""
+    """The file of the run."""
+    content: str = ""
+    """As `outcomes.content_key` names the run: it is found by this where its file was moved."""
 
 
 def labels_file() -> Path:
@@ -33,36 +38,51 @@ def labels_file() -> Path:
 
 
 def read_labels(path: Path | None = None) -> dict[str, bool | None]:
-    """The outcome of each labelled run, by its key; lines that cannot be read are skipped."""
-    return {each.key: _MEANING[each.answer] for each in all_labels(path)}
+    """The outcome of each labelled run, by its key; lines that cannot be read are skipped.
+
+    By the key of its content too, if its file is gone. Raises OSError.
+    """
+    labels = all_labels(path)
+    moved = {
+        each.content: _MEANING[each.answer]
+        for each in labels
+        if each.content and not Path(each.source).exists()
+    }
+    return moved | {each.key: _MEANING[each.answer] for each in labels}
 
 
 def all_labels(path: Path | None = None) -> list[OutcomeLabel]:
-    """The labels that count, the oldest first."""
+    """The labels that count, the oldest first. Raises OSError."""
     found: dict[str, OutcomeLabel] = {}
     try:
         with (path or labels_file()).open("rb") as file:
             lines = file.read(_LARGEST_BYTES).splitlines()
-    except OSError:
+    except FileNotFoundError:
         return []
     for line in lines:
         label = _label(line)
         if label is None:
             continue
         found.pop(label.key, None)
+        if label.answer == FORGET and label.content:
+            found = {key: each for key, each in found.items() if each.content != label.content}
         if label.answer != FORGET:
             found[label.key] = label
     return list(found.values())
 
 
-def add_label(key: str, answer: str, path: Path | None = None) -> OutcomeLabel:
+def add_label(
+    key: str, answer: str, path: Path | None = None, *, source: str = "", content: str = ""
+) -> OutcomeLabel:
     """Keep an answer: one of `ANSWERS`. Raises OSError."""
     if answer not in ANSWERS:
         raise ValueError(f"label {answer!r}: it must be one of {', '.join(ANSWERS)}")
-    label = OutcomeLabel(key, answer, time.time())
+    label = OutcomeLabel(key, answer, time.time(), source, content)
     place = path or labels_file()
     make_private_folder(str(place.parent))
     line = json.dumps(label._asdict()).encode() + b"\n"
+    if _is_torn(place):
+        line = b"\n" + line
     file = append_descriptor(place)
     try:
         os.write(file, line)  # one write: lines of two terminals do not mix
@@ -71,10 +91,19 @@ def add_label(key: str, answer: str, path: Path | None = None) -> OutcomeLabel:
     return label
 
 
+def _is_torn(path: Path) -> bool:
+    """Whether the last line has no end, as after a crash: the next one must not become a part of it."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+    return False
+
+
 def _label(line: bytes) -> OutcomeLabel | None:
     try:
         data = json.loads(line)
-        label = OutcomeLabel(str(data["key"]), str(data["answer"]), float(data["at_s"]))
+        known = (str(data["key"]), str(data["answer"]), float(data["at_s"]))
+        label = OutcomeLabel(*known, str(data.get("source", "")), str(data.get("content", "")))
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         return None
     return label if label.answer in ANSWERS else None

@@ -5,11 +5,11 @@ the user's next message, an interruption. Each sign has a weight in log odds; th
 an outcome counts only above a confidence that the caller chooses. Every inference names its evidence.
 """
 
+import hashlib
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from switchgear._agents.recordings.recording import (
     command_of,
     is_shell,
 )
-from switchgear._measure.git_command import Deadline, GitError, find_repository, run_git
+from switchgear._analysis.backtest.commit_fate import CommitFate, Fate, fate_of
 from switchgear._measure.test_counts import SuiteCounts, suite_counts
 
 LABEL, GIVEN, RECORDED, INFERRED, UNKNOWN = "label", "given", "recording", "inferred", ""
@@ -31,27 +31,52 @@ PASSING, FAILING, COMMIT, MESSAGE, INTERRUPTION, END, ERRORS = 1.25, 0.42, 1.5, 
 `scripts/measure_outcomes.py` compares them with known outcomes. Failing tests are weak, because many
 projects have tests that fail anyway. Messages, interruptions and surviving commits are estimates.
 """
+MOST = 0.97
+"""The highest confidence: signs of one run are not independent of each other, and their weights are measured or estimated."""
 _STALE = 0.4
 """The share of a sign's weight that is left when the work was changed after it."""
-_GIT_S = 3.0
 _COMMIT = re.compile(r"\bgit\b[^|;&\n]*\bcommit\b")
+_OTHER_FOLDER = re.compile(r"(?:\bcd|\bgit\s+-C)\s+(\"[^\"]+\"|'[^']+'|[^\s;&|]+)")
 _COMMITTED = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\] ?([^\n]{0,200})", re.MULTILINE)
-_SHORT_SUBJECT = 10
-"""A commit is not searched for by a shorter subject: others have the same."""
 _UNDONE = re.compile(
     r"\bgit\b[^|;&\n]*\b(?:reset\s+--hard|revert\b|restore\s+(?:--\S+\s+)*\.|checkout\s+(?:--\s+)?\.)"
 )
+_FATES = {
+    Fate.KEPT: ("its commit {commit} is still on a branch", 1.0),
+    Fate.REWRITTEN: (
+        "its commit {commit} is on a branch as {other}, rebased, amended or squashed",
+        0.6,
+    ),
+    Fate.UNKNOWN: ("it ends with a commit ({commit})", 0.6),
+    Fate.LOST: ("its commit {commit} is no longer on a branch, nor in the repository", -0.4),
+    Fate.REVERTED: ("its commit {commit} was reverted by {other}", -1.0),
+    Fate.DROPPED: ("its commit {commit} is no longer on a branch", -1.0),
+}
+"""What is reported of a commit, and which share of its weight counts."""
 _THANKS = re.compile(
-    r"\b(?:(?<!no )thanks|thank you|perfect|great|excellent|awesome|nice work|good job|well done|works now|it works|"
+    r"\b(?:(?<!no )thanks(?! (?:for nothing|in advance))|thank you(?! in advance)|thx|(?<!would be )(?:perfect|great|excellent|awesome)|"
+    r"nice work|good job|well done|works now|it works|(?:that|this) fixed it|"
     r"works (?:fine|well|great|like a charm|perfectly)|looks good|lgtm|that works|ship it|merged|all good)\b"
 )
 _COMPLAINT = re.compile(
-    r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|(?:doesn'?t|does not|didn'?t|did not) work|"
-    r"not working|that'?s (?:wrong|not)|that is not|(?<!nothing )(?<!not )(?<!nothing is )wrong|undo (?:that|this|it)|revert(?: (?:that|this|it))?|"
-    r"you broke|is broken|same (?:error|problem|issue|bug)|not what i|stop doing|in circles|useless|nope|no,)\b"
+    r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|that'?s (?:wrong|not)|that is not|not working|"
+    r"(?:doesn'?t|does not|don'?t|do not|didn'?t|did not|won'?t) (?:work|compile|build|pass|run|start|help)|"
+    r"undo (?:that|this|it)|revert (?:that|this|it)|(?:you|that|this) broke|is broken|same (?:error|problem|issue|bug)|"
+    r"not what i|stop doing|in circles|useless)\b|traceback \(most recent call last\)|^(?:no|nope|revert)\W*$"
 )
-_TROUBLE = re.compile(r"\b(?:fail(?:s|ed|ing)?|crash(?:es|ed|ing)?|broken)\b")
+_TROUBLE = re.compile(
+    r"\b(?:fail(?:s|ed|ing)?|crash(?:es|ed|ing)?|broken|(?<!nothing )(?<!not )(?<!nothing is )wrong)\b"
+)
 """What went wrong, unless it is over: `it crashes`, but not `no test fails any more`."""
+_REQUEST = re.compile(
+    r"^(?:(?:please|now|next|also|then|and|so|ok|okay|yes|hi|hey)\b[,.! ]*)*"
+    r"(?:(?:can|could|would|will|should|do|does|did|is|are|was|were|what|what's|how|why|when|where|which|who|if)\b|"
+    r"(?:let'?s|(?:i|we) (?:want|need|would like)|i'd like)\b|"
+    r"(?:add|allow|build|change|check|clean|commit|continue|create|delete|describe|do|document|explain|find|fix|go|handle|"
+    r"implement|improve|investigate|list|look|make|move|open|print|push|read|refactor|remove|rename|replace|run|show|"
+    r"summari[sz]e|support|tell|test|try|update|use|verify|write)\b)"
+)
+"""How a question or the next request begins: its words say nothing about the work before it."""
 _OVER = re.compile(
     r"\b(?:no|not|nothing|never|none|without|fixed|gone|used to|any ?more|no longer)\b|n't\b"
 )
@@ -82,7 +107,7 @@ class InferredOutcome(NamedTuple):
 
     solved: bool | None = None
     confidence: float = 0.5
-    """0.5 to 1: how likely `solved` is right, if the weights are."""
+    """0.5 to `MOST`: how likely `solved` is right, if the weights are."""
     signs: tuple[OutcomeSign, ...] = ()
 
     @property
@@ -108,7 +133,7 @@ def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
     likely = 1 / (1 + math.exp(-total))
     if not signs or abs(total) < 1e-9:
         return InferredOutcome(signs=tuple(signs))
-    return InferredOutcome(total > 0, max(likely, 1 - likely), tuple(signs))
+    return InferredOutcome(total > 0, min(max(likely, 1 - likely), MOST), tuple(signs))
 
 
 def _tests(run: RecordedRun) -> OutcomeSign | None:
@@ -155,17 +180,30 @@ def _commit(run: RecordedRun, *, look_at_git: bool) -> OutcomeSign | None:
             continue
         if undone:
             return OutcomeSign("its last commit was undone in the run", -COMMIT)
-        commit = found[1][:7]
-        home = _home(run.folder, found[1], found[2], step.at_s) if look_at_git else None
-        if home is None:
-            return OutcomeSign(f"it ends with a commit ({commit})", COMMIT * 0.6)
-        if not home:
-            return OutcomeSign(f"its commit {commit} is no longer on a branch", -COMMIT)
-        if not home.startswith(found[1]):
-            text = f"its commit {commit} is on a branch as {home[:7]}, with the same subject"
-            return OutcomeSign(text, COMMIT * 0.6)
-        return OutcomeSign(f"its commit {commit} is still on a branch", COMMIT)
+        became = CommitFate(Fate.UNKNOWN)
+        if look_at_git:
+            folder = _folder_of_commit(command, run.folder)
+            became = fate_of(folder, found[1], found[2], step.at_s)
+        text, share = _FATES[became.fate]
+        text = text.format(commit=found[1][:7], other=became.commit[:7])
+        return OutcomeSign(text, COMMIT * share)
     return OutcomeSign("its work was discarded", -COMMIT) if undone else None
+
+
+def _folder_of_commit(command: str, folder: str) -> str:
+    """The folder in which a command commits: that of the session, unless it changes to another one.
+
+    Empty: it cannot be determined.
+    """
+    commit = _COMMIT.search(command)
+    for place in _OTHER_FOLDER.findall(command[: commit.end() if commit else None]):
+        try:
+            folder = str(Path(folder, Path(place.strip("\"'")).expanduser()).resolve())
+        except (RuntimeError, OSError, ValueError):
+            return ""
+        if "$" in place or not Path(folder).is_dir():
+            return ""
+    return folder
 
 
 def _shell_command(step: RecordedStep) -> str:
@@ -179,36 +217,6 @@ def _shell_command(step: RecordedStep) -> str:
     return command_of(arguments)[:4000] or step.args[:4000]
 
 
-def _home(folder: str, commit: str, subject: str, at_s: float | None) -> str | None:
-    """The commit on a branch of the folder's repository; empty: it is on none; `None`: unknown.
-
-    After a rebase or a squash it is another commit, whose message contains the subject.
-    """
-    deadline = Deadline(_GIT_S)
-    try:
-        repository = find_repository(Path(folder)) if folder.startswith("/") else None
-        if repository is None:
-            return None
-
-        def git(*words: str) -> str:
-            words = ("--git-dir", str(repository.git_dir), *words)
-            return run_git(repository.top, words, deadline=deadline).strip()
-
-        with suppress(GitError):  # it is no object of the repository any longer
-            name = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
-            branches = ("refs/heads", "refs/remotes")
-            if git("for-each-ref", "--count=1", f"--contains={name}", *branches):
-                return name
-        if git("rev-parse", "--is-shallow-repository") == "true":
-            return None
-        since = [] if at_s is None else [f"--since={int(at_s) - 60}"]
-        sought = ("--fixed-strings", f"--grep={subject}", "-1", "--format=%H")
-        is_short = len(subject) < _SHORT_SUBJECT
-        return "" if is_short else git("log", "--branches", "--remotes", *since, *sought)
-    except (GitError, OSError, ValueError):
-        return None
-
-
 def _message(run: RecordedRun) -> OutcomeSign | None:
     """The user's last message, if no tool was called after it."""
     message = next((each for each in reversed(run.messages) if each.after > 0), None)
@@ -217,12 +225,15 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
     if message.interrupts:
         return OutcomeSign("the user interrupted it", -INTERRUPTION)
     text = message.text.lower().replace("\u2019", "'")
-    troubled = _TROUBLE.search(text) and not _OVER.search(text)
-    if _COMPLAINT.search(text) or _NEGATED.search(text) or troubled:
-        return OutcomeSign("the user's last message complains", -MESSAGE)
-    if _THANKS.search(text) and not _DOUBT.search(text):
-        return OutcomeSign("the user's last message is positive", MESSAGE)
-    return None
+    bad = OutcomeSign("the user's last message complains", -MESSAGE)
+    if _COMPLAINT.search(text) or _NEGATED.search(text):
+        return bad
+    if _REQUEST.match(text):
+        return None
+    praises = _THANKS.search(text) and not _DOUBT.search(text)
+    if _TROUBLE.search(text) and not _OVER.search(text):
+        return None if praises or text.rstrip().endswith("?") else bad
+    return OutcomeSign("the user's last message is positive", MESSAGE) if praises else None
 
 
 def _end(run: RecordedRun) -> OutcomeSign | None:
@@ -264,9 +275,10 @@ class OutcomeSources(NamedTuple):
 
     def resolved(self, run: RecordedRun) -> RecordedRun:
         """The run with its outcome and where that comes from."""
-        key = label_key(run)
-        if key in self.labels:
-            return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
+        for name_of in (label_key, content_key) if self.labels else ():
+            key = name_of(run)
+            if key in self.labels:
+                return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
         solved = self.given.get(run.id, self.given.get(run.task)) if self.given else None
         if solved is not None:
             return run._replace(solved=solved, outcome_from=GIVEN, confidence=1.0)
@@ -293,3 +305,17 @@ def label_key(run: RecordedRun) -> str:
     if run.format in _OWN_IDS:
         return f"{run.format}:{run.id}"
     return f"{run.format}:{Path(run.source).resolve()}:{run.id}"
+
+
+_COMPARED = 5
+"""Steps at the beginning of a run by which it is found again; a run that grows keeps them."""
+
+
+def content_key(run: RecordedRun) -> str:
+    """The name under which a label is found again after the file of its run was moved or renamed."""
+    if run.format in _OWN_IDS:
+        return label_key(run)
+    begins = [(step.tool, step.args, step.result) for step in run.steps[:_COMPARED]]
+    own_id = run.id.removeprefix(Path(run.source).name)
+    seen = json.dumps([own_id, run.task, begins], default=str)
+    return f"{run.format}:content:{hashlib.sha256(seen.encode(errors='replace')).hexdigest()[:32]}"
