@@ -408,7 +408,8 @@ def _prove_hooks(
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
     yield from _try_events(agent, probe, known, store, commands, began_s=began_s)
     try:
-        store.forget(probe.circuit)
+        for circuit in {probe.circuit, f"session/{probe.session}"}:
+            store.forget(circuit)
     except (StoreError, AttributeError) as error:
         yield note(f"circuit {probe.circuit!r} of the test could not be removed: {error}")
     yield from hook_trials(agent.name, commands.get(event_of(agent.name, BEFORE)), _source())
