@@ -132,7 +132,12 @@ def audit(root: str | None, *, as_json: bool) -> None:
 )
 @click.argument("node")
 @click.argument("amount", metavar="DOLLARS")
-@click.option("--circuit", default="", show_default=False, help="Circuit that records its costs.")
+@click.option(
+    "--circuit",
+    default="",
+    show_default=False,
+    help="Name of the circuit that records the costs of NODE.",
+)
 @operator_options
 def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     """Set the limit of NODE to DOLLARS, taken from the node above it.

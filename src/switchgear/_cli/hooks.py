@@ -85,7 +85,7 @@ def install(agent: str, scope: str) -> None:
     """Install the hooks of AGENT in its settings, or its plugin in its folder.
 
     Every other byte of the settings stays unchanged, and a copy is kept. Idempotent. Invalid
-    settings are not changed. The project's configuration is shown and trusted, see 'switchgear
+    settings are not changed. Shows the project's configuration file and trusts it, see 'switchgear
     trust'.
     """
     if scope not in HOOKED[agent].scopes:

@@ -32,12 +32,15 @@ OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 
 @click.command()
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="Port; 0 picks a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    help="Port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--host",
     default=LOOPBACK,
-    help="Address of the API and the page; hooks are answered on 127.0.0.1 only.",
+    help="Address on which the API and the page listen; hooks are answered on 127.0.0.1 only.",
 )
 @click.option(
     "--allow-host",
