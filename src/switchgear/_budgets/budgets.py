@@ -233,16 +233,16 @@ class ReserveOptions(TypedDict, total=False):
 class Budgets:
     """The budgets of an installation. Thread-safe; processes share them through the store.
 
-    A node is named by its path: `team/wave/story/capsule`. Amounts are whole millionths of a dollar.
+    A node is named by its path: `team/release/task`. Amounts are whole millionths of a dollar.
 
     >>> from switchgear import Panel
     >>> budgets = Panel("memory:").budgets
     >>> budgets.open("atlas", 5_000_000)
-    >>> budgets.open("atlas/wave-1", 2_000_000)
-    >>> with budgets.reserve("atlas/wave-1", 500_000) as reservation:
+    >>> budgets.open("atlas/release-1", 2_000_000)
+    >>> with budgets.reserve("atlas/release-1", 500_000) as reservation:
     ...     reservation.settle(120_000)
     120000
-    >>> budgets.free_micros("atlas/wave-1")
+    >>> budgets.free_micros("atlas/release-1")
     1880000
     """
 

@@ -270,7 +270,7 @@ limit_flags = several(
     click.option(
         "--budget-node",
         metavar="NODE",
-        help="Reserve the money from this shared budget first, such as atlas/release (see `switchgear budgets`).",
+        help="Reserve the money from this shared budget first, such as atlas/release-1 (see `switchgear budgets`).",
     ),
     click.option(
         "--allow-unknown-price",
