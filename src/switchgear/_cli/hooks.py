@@ -46,7 +46,7 @@ def _agent_name(_ctx: click.Context, _parameter: click.Parameter, value: str | N
     near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
     meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
     raise click.BadParameter(
-        f"there are no hooks for {value!r}; {meant}there are {', '.join(AGENTS)}"
+        f"there are no hooks for {value!r}; {meant}AGENT is one of {', '.join(AGENTS)}"
     )
 
 

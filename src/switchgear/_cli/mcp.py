@@ -63,6 +63,9 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
     for row in shown:
         say(clean(request_line(row), 1000))
     waiting = sum(row.state == OPEN for row in rows)
+    if not waiting:
+        say("No requests are waiting.")
+        return 0
     say(f"{plural(waiting, 'request')} waiting; answer: switchgear requests answer ID --grant")
     return 0
 

@@ -153,7 +153,7 @@ def _text(loop: LoopBreaker, how: str) -> str:
     wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:
-        waiting = f"wait {duration(wait_s)}, then one retry is admitted"
+        waiting = f"one iteration is admitted as a probe in {duration(wait_s)}"
     return (
         f"{loop.name} is open: {reason}; it is shared by runs with {SHARED}\n"
         f"- wait: {waiting}\n"

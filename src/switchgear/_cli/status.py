@@ -132,7 +132,7 @@ def nothing(session: Session, glob: str) -> str:
         return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
     return (
         f"No circuits yet in {clean(session.label)}.\n"
-        "They appear when a program guards its calls with a panel, or by\n"
+        "A circuit appears when a program guards its first call with a panel, or after\n"
         "  switchgear record provider/anthropic success"
     )
 

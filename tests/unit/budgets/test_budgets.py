@@ -83,7 +83,7 @@ def test_a_node_without_a_limit_draws_on_the_one_above(budgets: Budgets) -> None
     budgets.open("atlas/free", None)
     budgets.reserve("atlas/free", 5 * DOLLAR)
     assert budgets.free_micros("atlas") == DOLLAR
-    with pytest.raises(BudgetRefused, match="budget 'atlas' refuses: .* requested"):
+    with pytest.raises(BudgetRefused, match=r"budget 'atlas' refuses: .* requested"):
         budgets.reserve("atlas/free", 2 * DOLLAR)
 
 
