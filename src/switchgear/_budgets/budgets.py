@@ -136,7 +136,9 @@ def checked_tags(tags: Tags | None) -> None:
     given: Mapping[Any, Any] = tags or {}  # whatever an untyped caller passes
     for name, value in given.items():
         if not (isinstance(name, str) and isinstance(value, str) and 0 < len(name) <= 60):
-            raise ValueError(f"tags has {name!r}: {value!r}: both must be texts, the name short")
+            raise ValueError(
+                f"tags has {name!r}: {value!r}: both must be texts, and the name at most 60 long"
+            )
     if tags and len(tags) > MOST_NAMES:
         raise ValueError(f"tags has {len(tags)} names: it must have at most {MOST_NAMES}")
 

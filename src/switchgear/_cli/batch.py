@@ -201,7 +201,7 @@ def broker_of(session: Session, broker: str | None) -> "Broker":
     found = broker_of_store(url)
     if broker and "://" not in broker:
         fail(
-            f"the broker {broker!r} is no URL: use one such as redis://HOST:6379/0 or amqp://HOST//"
+            f"the broker {broker!r} is not a URL: use one such as redis://HOST:6379/0 or amqp://HOST//"
         )
     if broker:
         is_valkey = broker.startswith(("valkey:", "valkeys:"))
@@ -214,7 +214,7 @@ def broker_of(session: Session, broker: str | None) -> "Broker":
 def _repository_problem(url: str) -> str:
     """Why this URL cannot be given to other hosts; empty: it can."""
     if url.startswith("-"):
-        return f"{url!r} is no URL and no path of a repository"
+        return f"{url!r} is neither a URL nor the path of a repository"
     if redact(url) != url:
         return (
             f"{redact(url)} contains a password or a token, which would be saved in the store; leave it out, "

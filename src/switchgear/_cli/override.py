@@ -164,7 +164,7 @@ def _targets(session: Session, word: Word, *, only_held: bool) -> list[str]:
         found = [meant] if meant is not None else []
     if not found:
         if not word.create:
-            fail(f"{unknown_circuit(session, word.circuit)} ; --create creates the circuit")
+            fail(f"{unknown_circuit(session, word.circuit)}; --create creates the circuit")
         return [word.circuit]
     return [each.circuit.key for each in found if not only_held or each.circuit.mode != "auto"]
 

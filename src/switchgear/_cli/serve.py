@@ -150,7 +150,7 @@ def _settings(
 ) -> ConsoleSettings:
     """What the process of the console is started with; the tokens are those of readers, hooks and operators."""
     if len(set(tokens)) < len(tokens):
-        fail("two token files hold the same token; give each role a token of its own")
+        fail("two token files hold the same token; use a different token for each role")
     loopback, store = is_loopback(host), os.environ.get(STORE_VARIABLE) or None
     accepted = names if loopback else (*names, host)
     read, client, operator = map(digest, tokens)
