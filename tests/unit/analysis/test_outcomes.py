@@ -346,7 +346,7 @@ def command(*words: str) -> Any:
 def test_backtest_shows_which_outcomes_are_inferred_and_how(projects: Path) -> None:
     done = command("backtest", str(projects), "--policy", "provider")
     assert done.exit_code == 0, done.output
-    assert "outcomes: 2 inferred (at least 70% sure), 1 unknown" in done.output
+    assert "outcomes: 2 inferred (at least 70% confidence), 1 unknown" in done.output
     assert "0 of 1 solved" in done.output
     assert "1 of 1 unsolved" in done.output
     assert "unsolved (inferred, 85%: the user's last message complains)" in done.output
