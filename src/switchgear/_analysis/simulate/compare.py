@@ -226,7 +226,7 @@ def _totals_table(plain: Tally, guarded: Tally) -> TableBlock:
     both = (plain, guarded)
     rows = [
         ComparisonRow("calls made", *(f"{sum(one.made):,}" for one in both)),
-        ComparisonRow("pieces of work done", *(f"{one.done:,}" for one in both)),
+        ComparisonRow("work items done", *(f"{one.done:,}" for one in both)),
         ComparisonRow("money spent", *(cents(one.spent_micros) for one in both)),
         ComparisonRow("refused or sent elsewhere", *(f"{sum(one.refused):,}" for one in both)),
         ComparisonRow("trips", *(f"{one.trips:,}" for one in both)),
