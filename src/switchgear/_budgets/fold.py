@@ -282,7 +282,7 @@ class _Draft:
         self._settled = (*self._settled, (path, charged, settled))[-REMEMBERED:]
 
     def _record_cost(self, path: str, cost: int) -> None:
-        """Record in the circuit of a node what was spent, and by which limit it is judged.
+        """Record in the circuit of a node what was spent, and the limit that applies.
 
         Each time a node crosses 75 % or 100 % of its limit, one line reports it.
         """

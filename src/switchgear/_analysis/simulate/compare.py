@@ -93,7 +93,7 @@ def simulate(
 
     - `agents`: 10 to 100,000; `hours`: above 0 (default: the scenario's own), at most a week.
     - `noise`: the share of calls that a healthy provider fails, 0 and below 1.
-    - `breakers`, `policies`: how circuits are judged; default: the seven categories as documented.
+    - `breakers`, `policies`: the policies of the circuits; default: the seven categories as documented.
 
     Raises ValueError for what is out of range.
 
