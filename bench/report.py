@@ -129,7 +129,7 @@ def _record(section: Section) -> dict[str, Any]:
 
 
 def _markdown_bars(sections: Sequence[Section]) -> str:
-    lines = ["| measure | promise | measured | bar | |", "|---|---|---:|---:|---|"]
+    lines = ["| measure | unit | measured | limit | |", "|---|---|---:|---:|---|"]
     for section in sections:
         for bar in section.bars:
             rule = "≥" if bar.at_least else "≤"

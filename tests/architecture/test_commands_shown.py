@@ -1,6 +1,7 @@
 """Every `switchgear` command that a page shows, in a block or in a sentence, has such a verb and such options."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from switchgear._cli import main
 INLINE = re.compile(r"`((?:[A-Z_]+=\S+ )?switchgear [^`\n]+)`")
 COMMAND = re.compile(r"(?<![\w./-])switchgear ([^|;&<>#\n)]*)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*|-[a-z])\b")
+WHOLE = re.compile(r"(?:^|[|&;(] ?)switchgear ((?:[^|;&<>#\n)'\"]|'[^']*'|\"[^\"]*\")*)")
+"""A command at the beginning of a line, or behind another one; quotes may hold any character."""
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -66,3 +69,40 @@ def test_a_wrong_verb_and_a_wrong_option_are_noticed() -> None:
         "there is no option '--agnet'",
         None,
     ]
+
+
+def parsed(command: str) -> str | None:
+    """What click objects to in the arguments of a command."""
+    where: click.Command | None = main
+    name: str | None = "switchgear"
+    words = shlex.split(command, comments=True)
+    above: click.Context | None = None
+    try:
+        while where is not None:
+            above = where.make_context(name, list(words), parent=above)
+            rest = [*getattr(above, "_protected_args", []), *above.args]
+            if not isinstance(where, click.Group) or not rest:
+                break
+            name, where, words = where.resolve_command(above, rest)
+    except click.exceptions.Exit:
+        return None
+    except click.ClickException as error:
+        return error.format_message() or type(error).__name__
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_command_in_a_block_has_the_arguments_that_it_needs(page: Path) -> None:
+    shown = [
+        block.text.replace("\\\n", " ")
+        for block in blocks(page.read_text(encoding="utf-8"))
+        if block.language in {"sh", "bash"}
+    ]
+    lines = [line for text in shown for line in text.splitlines()]
+    commands = [found[1] for line in lines for found in WHOLE.finditer(line)]
+    wrong = {
+        command: problem
+        for command in commands
+        if not set(command) & set("$…") and (problem := parsed(command)) is not None
+    }
+    assert not wrong

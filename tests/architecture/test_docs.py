@@ -107,7 +107,7 @@ def test_the_results_of_a_benchmark_are_pasted_whole() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
     results = (
         "CPython 3 on a machine. switchgear 0.1.0.\n\nHow to read it.\n\n"
-        "| measure | promise | measured | bar | |\n|---|---|---:|---:|---|\n"
+        "| measure | unit | measured | limit | |\n|---|---|---:|---:|---|\n"
         "| Closed | times the floor | 1.50 | ≤ 1.6 | passed |\n"
         "| Closed | times as fast | 3.00 | ≥ 4 | **missed** |\n\n### Closed\n"
     )

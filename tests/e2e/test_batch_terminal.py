@@ -89,7 +89,7 @@ def test_ctrl_c_ends_a_question_too(start: Start) -> None:
 def test_a_table_of_the_tasks_lives_while_they_run(start: Start) -> None:
     batch = start(("first", "4", ""), ("second", "0", ", needs: [first]"), terminal="xterm")
     batch.read_until("1 waiting, 1 running")
-    batch.read_until("Ctrl-C stops it gracefully, twice at once; the work is kept")
+    batch.read_until("Ctrl-C: stop gracefully; Ctrl-C again: stop now; the work is kept")
     assert batch.wait() == 0, batch.output
     assert "TASK    END " in batch.normal
     assert "2 of 2 tasks done" in batch.normal

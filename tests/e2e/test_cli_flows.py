@@ -124,7 +124,7 @@ def test_an_operator_holds_releases_and_resets_with_name_and_reason(run: Run) ->
     assert nobody_said_why.returncode == 2
     assert "--why" in nobody_said_why.stderr
     held = run("hold", "closed", name, "--why", "demo day", "--by", "ada")
-    assert held.stdout == f"{name}: held closed by ada: demo day; it is open\n"
+    assert held.stdout == f"{name}: held closed by ada: demo day; phase open\n"
     assert run("check", name).returncode == 0
     assert run("release", name, "--why", "over", "--by", "ada").returncode == 0
     assert run("check", name).returncode == 1

@@ -187,12 +187,12 @@ def test_a_task_that_a_worker_has_is_not_continued_here_as_well(hosts: Hosts) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--broker", "nonsense"), "the broker 'nonsense' is no URL: use one such as redis://"),
+        (("--broker", "nonsense"), "the broker 'nonsense' is not a URL: use one such as redis://"),
         (
             ("--repository", "https://me:pass@git.example/x.git"),
             "https://[redacted]@git.example/x.git contains a password or a token",
         ),
-        (("--repository", "--upload-pack=x"), "is no URL and no path of a repository"),
+        (("--repository", "--upload-pack=x"), "is neither a URL nor the path of a repository"),
     ],
 )
 def test_an_option_that_cannot_be_right_is_reported_before_the_start(

@@ -122,7 +122,7 @@ def test_a_run_sets_its_money_aside_and_does_not_begin_without_it(project: Proje
     assert project.json("run", "x", *flags, agent=spends)["exit_code"] == 0
     refused = project.json("run", "again", *flags, agent=spends)
     assert (refused["exit_code"], refused["exit_reason"], refused["run"]) == (11, "budget", None)
-    assert refused["reason"] == "budget 'atlas' refuses: asked $0.80, free $0.70 of $1.00"
+    assert refused["reason"] == "budget 'atlas' refuses: $0.80 requested, $0.70 of $1.00 free"
     told = project("run", "again", *flags[2:], "--max-iterations", "1", agent=spends)
     assert told.returncode == 0, told.stderr
     assert "$0.40" in project("budgets", "show", "atlas").stdout

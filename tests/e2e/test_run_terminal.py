@@ -41,7 +41,7 @@ def test_a_run_is_drawn_live_and_its_end_stands_on_the_normal_screen(
 
 def test_the_screen_follows_the_size_of_the_terminal(opened: Callable[..., Terminal]) -> None:
     terminal = opened("run", "--agent", "demo:hangs", size=(30, 100))
-    terminal.read_until("Ctrl-C stops it gracefully, twice at once; the work is kept")
+    terminal.read_until("Ctrl-C: stop gracefully; Ctrl-C again: stop now; the work is kept")
     start = len(terminal.output)
     terminal.resize(20, 40)
     terminal.read_until("Ctrl-C ends it\x1b[0m   ", start)

@@ -112,7 +112,7 @@ def early(  # noqa: PLR0917
 ) -> Reading:
     """Before there are enough calls it warns, by what would trip once there are, and cannot trip."""
     heat = min(0.999, hits / fewest(detector.threshold, detector.min_calls))
-    judges = f"({limit}, judges from {some(detector.min_calls, 'call')} on)"
+    judges = f"({limit}, from {some(detector.min_calls, 'call')} on)"
     return Reading(heat, f"{hits} of {some(total, 'call')} {verb} {judges}")
 
 

@@ -1,1 +1,1 @@
-"""Coding agents as programs to start, read and end; nothing here judges what they do."""
+"""Coding agents as programs to start, read and end; nothing here evaluates what they do."""

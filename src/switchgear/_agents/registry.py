@@ -115,10 +115,10 @@ def agent_named(name: str) -> "Agent":
     import difflib  # noqa: PLC0415  only for a wrong name
 
     near = difflib.get_close_matches(name, AGENTS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(AGENTS)}."
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(AGENTS)}."
     raise ValueError(
         f"there is no agent {name!r}; {hint}"
-        " For any other give its command, with {prompt} where the prompt belongs"
+        " For any other agent, give its command, with {prompt} in place of the prompt"
     )
 
 

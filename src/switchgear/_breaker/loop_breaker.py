@@ -113,7 +113,7 @@ class LoopStatus(NamedTuple):
 
 
 class LoopStats(NamedTuple):
-    """Failures of a loop. `None`: no detector counts it."""
+    """Counts of failures in a loop. A field is `None` if no detector counts it."""
 
     consecutive_failures: int | None
     total_failures: int

@@ -137,7 +137,9 @@ def checked_tags(tags: Tags | None) -> None:
     given: Mapping[Any, Any] = tags or {}  # whatever an untyped caller passes
     for name, value in given.items():
         if not (isinstance(name, str) and isinstance(value, str) and 0 < len(name) <= 60):
-            raise ValueError(f"tags has {name!r}: {value!r}: both must be texts, the name short")
+            raise ValueError(
+                f"tags has {name!r}: {value!r}: both must be texts, and the name at most 60 long"
+            )
     if tags and len(tags) > MOST_NAMES:
         raise ValueError(f"tags has {len(tags)} names: it must have at most {MOST_NAMES}")
 
@@ -234,16 +236,16 @@ class ReserveOptions(TypedDict, total=False):
 class Budgets:
     """The budgets of an installation. Thread-safe; processes share them through the store.
 
-    A node is named by its path: `team/wave/story/capsule`. Amounts are whole millionths of a dollar.
+    A node is named by its path: `team/release/task`. Amounts are whole millionths of a dollar.
 
     >>> from switchgear import Panel
     >>> budgets = Panel("memory:").budgets
     >>> budgets.open("atlas", 5_000_000)
-    >>> budgets.open("atlas/wave-1", 2_000_000)
-    >>> with budgets.reserve("atlas/wave-1", 500_000) as reservation:
+    >>> budgets.open("atlas/release-1", 2_000_000)
+    >>> with budgets.reserve("atlas/release-1", 500_000) as reservation:
     ...     reservation.settle(120_000)
     120000
-    >>> budgets.free_micros("atlas/wave-1")
+    >>> budgets.free_micros("atlas/release-1")
     1880000
     """
 

@@ -52,7 +52,7 @@ def turn(book: BudgetBook, request: Asked, now_s: float) -> FoldResult:
     >>> turn(book, Reserve("atlas/~1", 60), 0.0).book.nodes["atlas"].free_micros
     40
     >>> turn(book, Reserve("atlas/~1", 160), 0.0).answer.refused
-    'asked $0.00016, free $0.0001 of $0.0001'
+    '$0.00016 requested, $0.0001 of $0.0001 free'
     """
     draft = _Draft(book, now_s)
     if book.expires_s is not None and book.expires_s <= draft.now_s:
@@ -242,16 +242,16 @@ class _Draft:
             free = node.free_micros
             if free is not None and more > 0 and more > free:
                 of = dollars(node.limit_micros or 0)
-                why = f"asked {dollars(more)}, free {dollars(max(0, free))} of {of}"
+                why = f"{dollars(more)} requested, {dollars(max(0, free))} of {of} free"
                 return BudgetAnswer(why, above, max(0, free))
             held[above] = node._replace(held_micros=node.held_micros + more)
-            # A node with a limit has set it aside already; one without draws on the node above.
+            # A node with a limit has reserved it already; one without draws on the node above.
             above = "" if free is not None else parent_of(above)
         self._nodes.update(held)
         return None
 
     def _charge(self, path: str, cost: int, who: str) -> None:
-        """Charge a cost to the node and all above it, from what they held for it."""
+        """Charge a cost to the node and all above it, from what they reserved for it."""
         self._note("charged", path, cost, who)
         self._charged += cost
         delta = 0
@@ -282,7 +282,7 @@ class _Draft:
         self._settled = (*self._settled, (path, charged, settled))[-REMEMBERED:]
 
     def _record_cost(self, path: str, cost: int) -> None:
-        """Record in the circuit of a node what was spent, and by which limit it is judged.
+        """Record in the circuit of a node what was spent, and the limit that applies.
 
         Each time a node crosses 75 % or 100 % of its limit, one line reports it.
         """

@@ -1,13 +1,13 @@
 """Budgets as a tree: the stored value and the requests, which `fold.py` applies.
 
-A node is an amount that was reserved from the node above it: a team's money for a wave, a wave's
-for a story, a story's for a capsule, a capsule's for one invocation. Reserving is opening a node,
-settling is charging and closing it; what was not spent returns. So one rule keeps every parent:
+A node is an amount that was reserved from the node above it, down to the reservation for one call.
+To reserve is to open a node; to settle is to charge and close it, and what was not spent returns.
+So one rule protects every parent:
 
     free = limit - spent - held,   held = what open nodes below it may still spend
 
-Money is in whole millionths of a dollar. Charges go up the whole path and are never refused: what
-is spent is spent. What is refused is to set aside more than is free.
+Money is in whole millionths of a dollar. Charges go up the whole path and are never refused, because
+the money is spent already. A reservation of more than is free is refused.
 """
 
 import math

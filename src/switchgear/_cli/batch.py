@@ -86,7 +86,10 @@ class Prepared(NamedTuple):
 @click.command()
 @click.argument("tasks", metavar="TASKS.YAML", required=False)
 @click.option(
-    "--parallel", type=click.IntRange(1, 1024), metavar="N", help="Run at most N tasks at a time."
+    "--parallel",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Run at most N tasks at a time. [default: `parallel` in the file, else 1]",
 )
 @click.option(
     "--resume",
@@ -101,7 +104,7 @@ class Prepared(NamedTuple):
     "--when-alone",
     multiple=True,
     metavar="WHAT=CHOICE",
-    help="What to do without a terminal: timeout=resume|accept|retry|skip or open=wait|force|skip|abort; overrides the file.",
+    help="Decide without a terminal after a timeout (timeout=resume|accept|retry|skip) or for an open circuit (open=wait|force|skip|abort); overrides the file.",
 )
 @click.option(
     "--budget-node",
@@ -119,13 +122,13 @@ class Prepared(NamedTuple):
     "engine",
     type=click.Choice(("local", "celery")),
     default="local",
-    help="Where tasks run: here, or on hosts with `switchgear worker`.",
+    help="Run tasks on this host, or with Celery on hosts that run `switchgear worker`.",
 )
 @click.option(
     "--broker",
     metavar="URL",
     envvar="SWITCHGEAR_BROKER",
-    help="With --on celery: the broker. Default: SWITCHGEAR_BROKER, else the Redis store.",
+    help="With --on celery: URL of the broker. [default: SWITCHGEAR_BROKER, else the Redis store]",
 )
 @click.option(
     "--repository",
@@ -198,7 +201,7 @@ def broker_of(session: Session, broker: str | None) -> "Broker":
     found = broker_of_store(url)
     if broker and "://" not in broker:
         fail(
-            f"the broker {broker!r} is no URL: use one such as redis://HOST:6379/0 or amqp://HOST//"
+            f"the broker {broker!r} is not a URL: use one such as redis://HOST:6379/0 or amqp://HOST//"
         )
     if broker:
         is_valkey = broker.startswith(("valkey:", "valkeys:"))
@@ -211,7 +214,7 @@ def broker_of(session: Session, broker: str | None) -> "Broker":
 def _repository_problem(url: str) -> str:
     """Why this URL cannot be given to other hosts; empty: it can."""
     if url.startswith("-"):
-        return f"{url!r} is no URL and no path of a repository"
+        return f"{url!r} is neither a URL nor the path of a repository"
     if redact(url) != url:
         return (
             f"{redact(url)} contains a password or a token, which would be saved in the store; leave it out, "

@@ -21,7 +21,7 @@ from switchgear._run.options import micros
 from switchgear._text.formats import dollars
 
 WRONG = 1
-_COLUMNS = ("BUDGET", "LEVEL", "LIMIT", "SPENT", "HELD", "FREE", "USED")
+_COLUMNS = ("BUDGET", "LIMIT", "SPENT", "RESERVED", "FREE", "USED")
 _SHORTEST_NAME = 12
 _MOST_VALUES = 8
 """Number of values of a tag that are shown, the most expensive first."""
@@ -132,7 +132,12 @@ def audit(root: str | None, *, as_json: bool) -> None:
 )
 @click.argument("node")
 @click.argument("amount", metavar="DOLLARS")
-@click.option("--circuit", default="", show_default=False, help="Circuit that records its costs.")
+@click.option(
+    "--circuit",
+    default="",
+    show_default=False,
+    help="Name of the circuit that records the costs of NODE.",
+)
 @operator_options
 def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     """Set the limit of NODE to DOLLARS, taken from the node above it.
@@ -206,7 +211,7 @@ def _table(tree: list[NodeStatus], *, full: bool) -> None:
     rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
     widths = column_widths(rows, screen.width, {0: _SHORTEST_NAME})
     for row in rows:
-        say(table_line(row, widths, screen.signs, range(2, len(row))))
+        say(table_line(row, widths, screen.signs, range(1, len(row))))
 
 
 def _row(one: NodeStatus, *, full: bool) -> tuple[str, ...]:
@@ -216,7 +221,6 @@ def _row(one: NodeStatus, *, full: bool) -> tuple[str, ...]:
     used = f"{node.spent_micros / limit:.0%}" if limit else "-"
     return (
         clean(name, 500),
-        one.level,
         "-" if limit is None else dollars(limit),
         dollars(node.spent_micros),
         dollars(node.held_micros),

@@ -111,7 +111,7 @@ def _sentence(name: str, state: Circuit, verdict: Verdict) -> str:
     verb = "admits, against the evidence" if verdict.overruled else "admits"
     if not state.version and not state.event_seq:
         why = ": no results are recorded yet"
-    return clean(f"{sign} circuit {name!r} {verb}; it is {words(verdict.phase)}{mode}{why}", 1000)
+    return clean(f"{sign} circuit {name!r} {verb}; phase {words(verdict.phase)}{mode}{why}", 1000)
 
 
 def _options_after_refusal(

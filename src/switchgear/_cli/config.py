@@ -504,7 +504,9 @@ def show(*, as_json: bool) -> None:
     for key, entry in values.items():
         value = entry["value"]
         source = f"  # {entry['from']}"
-        if isinstance(value, dict | list) and value:
+        if key == "file" and value is None:
+            say("file: none")
+        elif isinstance(value, dict | list) and value:
             say(clean(f"{key}:{source}"))
             rows = value.items() if isinstance(value, dict) else enumerate(value, 1)
             for name, item in rows:

@@ -144,7 +144,7 @@ class Session:
         return self.panel.store.operator.allows(self.panel.store.inner)
 
     def _policy_for(self, name: str) -> Policy:
-        """The policy that judges. In the place of a stored one, only an operator's."""
+        """The configured policy, or the stored one if only an operator may replace it."""
         configured = self.panel.policy_of(name, lambda: default_policy(name))
         try:
             found = self.panel.store.get(name)

@@ -46,7 +46,7 @@ def _agent_name(_ctx: click.Context, _parameter: click.Parameter, value: str | N
     near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
     meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
     raise click.BadParameter(
-        f"there are no hooks for {value!r}; {meant}there are {', '.join(AGENTS)}"
+        f"there are no hooks for {value!r}; {meant}AGENT is one of {', '.join(AGENTS)}"
     )
 
 
@@ -85,7 +85,7 @@ def install(agent: str, scope: str) -> None:
     """Install the hooks of AGENT in its settings, or its plugin in its folder.
 
     Every other byte of the settings stays unchanged, and a copy is kept. Idempotent. Invalid
-    settings are not changed. The project's configuration is shown and trusted, see 'switchgear
+    settings are not changed. Shows the project's configuration file and trusts it, see 'switchgear
     trust'.
     """
     if scope not in HOOKED[agent].scopes:

@@ -165,7 +165,9 @@ def review(since: str | None, *, as_json: bool) -> None:
         for why in one.why:
             say(f"  {why}")
     if quiet:
-        say(f"no trips, misses or probes: {', '.join(shown_name(one.category) for one in quiet)}")
+        say(
+            f"no trips, missed failures or probes are recorded for {', '.join(shown_name(one.category) for one in quiet)}"
+        )
     say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
 
 

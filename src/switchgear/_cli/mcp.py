@@ -25,9 +25,9 @@ from switchgear._system.login import login_name
 def mcp() -> int:
     """Serve the Model Context Protocol on stdin and stdout, for the agent that starts it.
 
-    Tools: why_refused, what_was_tried, request_more and request_status. They read the store; none of
-    them can reset, release or change anything. A request for more time or money waits until a
-    person answers it with `switchgear requests answer`.
+    Tools: why_refused, what_was_tried, request_more and request_status. None of them can change a
+    circuit, a budget or a setting. A request for more time or money waits until a person answers it
+    with `switchgear requests answer`.
 
     Needs the package mcp: pip install 'switchgear[mcp]'. Register it in the agent, for example:
     claude mcp add switchgear -- switchgear mcp
@@ -63,6 +63,9 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
     for row in shown:
         say(clean(request_line(row), 1000))
     waiting = sum(row.state == OPEN for row in rows)
+    if not waiting:
+        say("No requests are waiting.")
+        return 0
     say(f"{plural(waiting, 'request')} waiting; answer: switchgear requests answer ID --grant")
     return 0
 

@@ -221,12 +221,14 @@ color_option = _shared_option(
     "--no-color",
     is_flag=True,
     default=None,
-    help="Print without colour, like NO_COLOR=1; bold text stays.",
+    help="Print without colour; the same as NO_COLOR=1.",
 )
 
 
 config_option = _shared_option(
-    "--config", metavar="FILE", help="Configuration file [env: SWITCHGEAR_CONFIG]."
+    "--config",
+    metavar="FILE",
+    help="Configuration file [env: SWITCHGEAR_CONFIG; default: switchgear.yaml here or above].",
 )
 # Never as an argument: those can be read by every user of a machine.
 token_option = _shared_option(
@@ -251,7 +253,8 @@ store_options = several(
     _shared_option(
         "--store",
         metavar="URL",
-        help="Store with the circuits: sqlite:///FILE or redis://HOST [env: SWITCHGEAR_STORE].",
+        help="Store of the circuits: sqlite:///FILE or redis://HOST [env: SWITCHGEAR_STORE; "
+        "default: the project's .switchgear/state.db].",
     ),
     config_option,
 )

@@ -143,8 +143,8 @@ def _send_override(
                 what = f"{what} for {duration(word.for_s)}"
             stands = words(done.circuit.phase)
             if reset and done.circuit.mode is not Mode.AUTO:
-                stands += f", and still {words(done.circuit.mode)}"
-            say(clean(f"{name}: {what} by {order.by}: {order.why}; it is {stands}", 1000))
+                stands += f", still {words(done.circuit.mode)}"
+            say(clean(f"{name}: {what} by {order.by}: {order.why}; phase {stands}", 1000))
 
 
 def _targets(session: Session, word: Word, *, only_held: bool) -> list[str]:
@@ -164,7 +164,7 @@ def _targets(session: Session, word: Word, *, only_held: bool) -> list[str]:
         found = [meant] if meant is not None else []
     if not found:
         if not word.create:
-            fail(f"{unknown_circuit(session, word.circuit)} (--create creates it)")
+            fail(f"{unknown_circuit(session, word.circuit)}; --create creates the circuit")
         return [word.circuit]
     return [each.circuit.key for each in found if not only_held or each.circuit.mode != "auto"]
 

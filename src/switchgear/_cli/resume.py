@@ -1,5 +1,6 @@
 """`switchgear resume`: continues a run with its task, options, circuit and cost."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,19 @@ from switchgear._run.state import RunState
 from switchgear._stores.base import ledger_of
 
 
+def _without_defaults(verb: click.Command) -> click.Command:
+    """The same options without their defaults: a run that continues keeps its own values."""
+    for parameter in verb.params:
+        if isinstance(parameter, click.Option) and parameter.help:
+            parameter.help = re.sub(r" \[default: [^]]*]$", "", parameter.help)
+    return verb
+
+
+@_without_defaults
 @click.command()
 @click.argument("run_id", metavar="RUN")
-@click.option("--more-time", metavar="D", help="Add D (30m, 2h) to the time of the run.")
-@click.option("--answer", metavar="TEXT", help="The answer to the agent's question.")
+@click.option("--more-time", metavar="D", help="Add D (30m, 2h) to the time limit of the run.")
+@click.option("--answer", metavar="TEXT", help="Answer the agent's question with TEXT.")
 @limit_flags
 @json_option
 @token_option

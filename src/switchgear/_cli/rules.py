@@ -62,12 +62,14 @@ def _one_command(
 
 @rules.command(short_help="Test whether a call would be refused.")
 @click.argument("text", metavar="[COMMAND]", nargs=-1, callback=_one_command)
-@click.option("--tool", default="Bash", help="The tool's own name.")
-@click.option("--command", callback=checked_text, help="Shell command of the call.")
-@click.option("--path", callback=checked_text, help="File of the call.")
-@click.option("--url", callback=checked_text, help="URL of the call.")
+@click.option("--tool", default="Bash", help="Name of the tool that the agent calls.")
+@click.option("--command", callback=checked_text, help="Shell command that the call runs.")
+@click.option("--path", callback=checked_text, help="File that the call names.")
+@click.option("--url", callback=checked_text, help="URL that the call opens.")
 @click.option("--content", callback=checked_text, help="Text that the call writes or sends.")
-@click.option("--workspace", metavar="FOLDER", help="The agent's folder. [default: this one]")
+@click.option(
+    "--workspace", metavar="FOLDER", help="Folder in which the agent works. [default: this one]"
+)
 @reader_options
 def test(  # noqa: PLR0917  click passes them by name
     text: str | None,

@@ -218,22 +218,32 @@ class Start(NamedTuple):
 @click.option(
     "--agent",
     metavar="NAME",
-    help="claude, codex, gemini, qwen, opencode, pi, goose, aider, mini or demo.",
+    help="Agent to run: claude, codex, gemini, qwen, opencode, pi, goose, aider, mini or demo.",
 )
 @click.option(
     "--agent-cmd",
     metavar="'CMD {prompt}'",
-    help="Any other agent, as a command. Without {prompt}, the prompt is on its standard input.",
+    help="Command to run instead of --agent. Without {prompt}, it reads the prompt from standard input.",
 )
 @click.option(
-    "--preset", metavar="P", help="A ready-made loop: feature, refactor, debug, docs and more."
+    "--preset",
+    metavar="P",
+    help="Use the limits and instructions of a preset: feature, refactor, debug, docs and more.",
 )
-@click.option("--completion-promise", metavar="TEXT", help="Done only when the agent prints TEXT.")
-@click.option("--plan", metavar="FILE", help="A checklist; done when every box is ticked.")
+@click.option(
+    "--completion-promise",
+    metavar="TEXT",
+    help="Complete the task only when the agent prints TEXT.",
+)
+@click.option(
+    "--plan",
+    metavar="FILE",
+    help="Complete the task when every box of the checklist FILE is ticked.",
+)
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Show prompt, validation, limits, price and estimate; run nothing.",
+    help="Show prompt, validation, limits, price and cost estimate; run nothing.",
 )
 @limit_flags
 @json_option

@@ -153,7 +153,7 @@ def _text(loop: LoopBreaker, how: str) -> str:
     wait_s = _wait_s(loop)
     waiting = "it stays open until it is closed"
     if wait_s is not None:
-        waiting = f"wait {duration(wait_s)}, then one retry is admitted"
+        waiting = f"one iteration is admitted as a probe in {duration(wait_s)}"
     return (
         f"{loop.name} is open: {reason}; it is shared by runs with {SHARED}\n"
         f"- wait: {waiting}\n"
@@ -229,10 +229,12 @@ limit_flags = several(
         help="Run CMD after each iteration; it must succeed. Without CMD: the project's own tests.",
     ),
     click.option(
-        "--no-validate", is_flag=True, help="Skip the validation, also where the preset has one."
+        "--no-validate", is_flag=True, help="Skip the validation, even if the preset has one."
     ),
     click.option(
-        "--commit/--no-commit", default=None, help="Commit what a validated iteration changed."
+        "--commit/--no-commit",
+        default=None,
+        help="Commit the changes of each iteration that passes the validation.",
     ),
     _limit(
         "--circuit-breaker-failures",
@@ -254,26 +256,27 @@ limit_flags = several(
         "output_decline_percent",
         metavar="PCT",
         type=float,
-        help="Stop when output stays under PCT of its usual length; 0: never. [default: 70]",
+        help="Stop when the output is shorter than PCT percent of its usual length twice in a row; "
+        "0: never. [default: 70]",
     ),
-    _limit("--max-iterations", help="At most N iterations. [default: 30, or the preset's]"),
+    _limit("--max-iterations", help="Stop after N iterations. [default: 30, or the preset's]"),
     click.option(
         "--rate-limit",
         metavar="N/h",
         callback=amount(_rate),
-        help="Start at most N iterations per hour; 0: no limit.",
+        help="Start at most N iterations per hour; 0: no limit. [default: no limit]",
     ),
-    dollars("--budget", "budget_micros", help="Spend at most USD dollars."),
+    dollars("--budget", "budget_micros", help="Spend at most USD dollars. [default: no limit]"),
     click.option(
         "--budget-node",
         metavar="NODE",
-        help="Reserve the budget from this node of the budgets first, such as atlas/wave-1.",
+        help="Reserve the money from this shared budget first, such as atlas/release-1 (see `switchgear budgets`).",
     ),
     click.option(
         "--allow-unknown-price",
         is_flag=True,
         default=None,
-        help="Continue under a budget although a cost is unknown.",
+        help="With --budget: continue even if a cost is unknown.",
     ),
     dollars(
         "--price-in",
@@ -290,24 +293,28 @@ limit_flags = several(
         "timeout_s",
         metavar="D|auto",
         callback=time_of,
-        help="Time limit for the whole run, including waits (30m, 2h); auto: by the task's size.",
+        help="Time limit for the whole run, including waits (30m, 2h); auto: estimated from the task's "
+        "size. [default: no limit]",
     ),
     click.option(
-        "--files", type=click.IntRange(0), metavar="N", help="With --timeout auto: files to touch."
+        "--files",
+        type=click.IntRange(0),
+        metavar="N",
+        help="With --timeout auto: number of files to change.",
     ),
     click.option(
         "--loc",
         "lines",
         type=click.IntRange(0),
         metavar="N",
-        help="With --timeout auto: lines to write.",
+        help="With --timeout auto: number of lines to write.",
     ),
     click.option(
         "--deps",
         "dependencies",
         type=click.IntRange(0),
         metavar="N",
-        help="With --timeout auto: dependencies.",
+        help="With --timeout auto: number of dependencies.",
     ),
     click.option(
         "--complex", is_flag=True, default=None, help="With --timeout auto: double the time."
@@ -317,16 +324,21 @@ limit_flags = several(
         "idle_timeout_s",
         help="Stop an agent that prints nothing for D; 0: never. [default: 30m]",
     ),
-    click.option("--model", metavar="NAME", help="The model, where the agent lets you choose."),
+    click.option(
+        "--model",
+        metavar="NAME",
+        help="Model to use, if the agent supports it. [default: the agent's]",
+    ),
     click.option(
         "--shadow/--no-shadow",
         default=None,
-        help="Report what would have stopped the run, and continue.",
+        help="Do not stop the run; report what would have stopped it.",
     ),
     click.option(
         "--stuck/--no-stuck",
         default=None,
-        help="Watch each step; intervene when the agent appears stuck.",
+        help="Check each step, and intervene when the agent appears stuck. [default: `in_runs` of the "
+        "configuration, else off]",
     ),
     click.option(
         "--notify",

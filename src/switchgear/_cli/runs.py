@@ -127,7 +127,7 @@ def _list(last: int | None, *, as_json: bool) -> None:
         say_json({"runs": listed_runs(shown)})
         return
     if not shown:
-        say(f"no runs in {root}; `switchgear run TASK --agent NAME` makes one")
+        say(f"No runs yet in {root}. Start one: switchgear run TASK --agent NAME")
         return
     screen = Screen()
     for each in shown:

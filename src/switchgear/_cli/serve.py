@@ -32,12 +32,15 @@ OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 
 @click.command()
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, help="Port; 0 picks a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    help="Port to listen on; 0 picks a free one.",
 )
 @click.option(
     "--host",
     default=LOOPBACK,
-    help="Address of the API and the page; hooks are answered on 127.0.0.1 only.",
+    help="Address on which the API and the page listen; hooks are answered on 127.0.0.1 only.",
 )
 @click.option(
     "--allow-host",
@@ -147,7 +150,7 @@ def _settings(
 ) -> ConsoleSettings:
     """What the process of the console is started with; the tokens are those of readers, hooks and operators."""
     if len(set(tokens)) < len(tokens):
-        fail("two token files hold the same token; give each role a token of its own")
+        fail("two token files hold the same token; use a different token for each role")
     loopback, store = is_loopback(host), os.environ.get(STORE_VARIABLE) or None
     accepted = names if loopback else (*names, host)
     read, client, operator = map(digest, tokens)

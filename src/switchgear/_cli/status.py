@@ -82,15 +82,15 @@ glob_argument = circuit_argument("glob", default=EVERY)
     "--all",
     "everything",
     is_flag=True,
-    help=f"Show all: also finished runs, ended sessions, and circuits without problems beyond {SHOWN}.",
+    help=f"Also show finished runs, ended sessions, and more than {SHOWN} circuits without problems.",
 )
 @store_options
 def status(glob: str, *, as_json: bool, everything: bool) -> None:
     """Show the circuits whose names match GLOB, open ones first.
 
-    The symbol is ● closed, ◐ probing, ○ open. HEAT is how close the evidence is to a trip, at most
-    100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of ended sessions
-    (`switchgear sessions`) are left out, unless an operator holds them.
+    The symbol is ● closed or tripping, ◐ half-open, ○ open. HEAT is how close the evidence is to a
+    trip, at most 100%. Without GLOB and --all, circuits of finished runs (`switchgear runs`) and of
+    ended sessions (`switchgear sessions`) are not shown, unless an operator holds them.
     """
     with open_session(reading=True) as session:
         whole = everything or glob != EVERY
@@ -132,7 +132,7 @@ def nothing(session: Session, glob: str) -> str:
         return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
     return (
         f"No circuits yet in {clean(session.label)}.\n"
-        "They appear when a program guards its calls with a panel, or by\n"
+        "A circuit appears when a program guards its first call with a panel, or after\n"
         "  switchgear record provider/anthropic success"
     )
 
@@ -164,7 +164,7 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
     "--interval",
     type=number("seconds", above_zero=True),
     default=1.0,
-    help="Seconds between two updates.",
+    help="Update after this many seconds.",
 )
 @click.option("--times", type=click.IntRange(1), help="Exit after this many updates.")
 @store_options
@@ -176,8 +176,8 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
 
     If the output is not a terminal, a line is printed for each circuit that changes.
 
-    Also records the silence of guarded sessions that no other process watches. This command
-    stops no agent; if a circuit opens, the next hook of the session acts on it.
+    While it runs, it also measures the silence of guarded sessions that no other process watches. It
+    never stops an agent: if a circuit opens, the next hook of the session does.
     """
     screen = Screen()
     with open_session(reading=True) as session:

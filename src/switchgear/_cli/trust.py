@@ -210,4 +210,4 @@ def _list(*, as_json: bool) -> None:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["trusted_at_s"]))
         say(clean(f"{row['path']}  {row['state']}  {row['sha256'][:12]}  {when}", 1000))
     if not rows:
-        say("no file is trusted")
+        say("No files are trusted.")

@@ -28,40 +28,44 @@ DRAIN_WAIT_S = 5.0
     "--broker",
     metavar="URL",
     envvar="SWITCHGEAR_BROKER",
-    help="The broker. Default: SWITCHGEAR_BROKER, else the Redis store.",
+    help="URL of the broker. [default: SWITCHGEAR_BROKER, else the Redis store]",
 )
 @click.option(
     "--labels",
     metavar="A,B",
     default="",
     show_default=False,
-    help="Labels of this host: it also takes tasks that need them. At most 4.",
+    help="Also take tasks that need these labels; at most 4.",
 )
 @click.option(
-    "--concurrency", "-c", type=click.IntRange(1, 256), default=1, help="Number of tasks at a time."
+    "--concurrency",
+    "-c",
+    type=click.IntRange(1, 256),
+    default=1,
+    help="Run at most this many tasks at a time.",
 )
 @click.option(
     "--name",
     metavar="NAME",
-    help="Name of this worker, unique among all hosts. Default: the host's name.",
+    help="Name of this worker, unique among all hosts. [default: the host's name]",
 )
 @click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False),
-    help="Where folders of tasks are kept. Default: ~/.local/state/switchgear/worker.",
+    help="Folder for the files of tasks. [default: ~/.local/state/switchgear/worker]",
 )
 @click.option(
     "--lease",
     type=click.FloatRange(1.0, 3600.0),
     default=60.0,
     metavar="SECONDS",
-    help="Seconds until another worker continues the tasks of a lost one.",
+    help="Seconds without a sign of life after which another worker takes over this one's tasks.",
 )
 @click.option(
     "--drain",
     is_flag=True,
-    help="Let the running worker NAME finish its tasks, take no new ones, and exit.",
+    help="Make the running worker NAME take no new tasks, finish its own, and exit.",
 )
 @click.argument("celery_options", nargs=-1, type=click.UNPROCESSED, metavar="[-- CELERY OPTIONS]")
 @store_options

@@ -22,7 +22,7 @@ from switchgear._text.formats import dollars, plural
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @call_budget_options(
     "Spend at most USD dollars.",
-    "Reserve from this node of the budgets, such as atlas/wave-1; --budget limits the amount.",
+    "Reserve from this node of the budgets, such as atlas/release-1; --budget limits the amount.",
 )
 @click.option(
     "--key",

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Retention(NamedTuple):
-    """What a store keeps: see `Store.vacuum`."""
+    """How many events a store keeps, and how long idle circuits: see `Store.vacuum`."""
 
     events: int = KEEP_EVENTS
     idle_s: float = IDLE_S
@@ -61,7 +61,7 @@ class CircuitPolicy(NamedTuple):
 
 
 class RuleBook(NamedTuple):
-    """The absolute rules that hold, and the paths that belong to the guard."""
+    """The absolute rules in effect, and the paths that belong to the guard."""
 
     rules: tuple[core_rules.Rule, ...] = builtin_rules()
     protected: tuple[str, ...] = ()

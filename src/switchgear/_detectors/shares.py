@@ -41,7 +41,7 @@ class CallShare(Detector):
         verb = f"took longer than {span(self.slow_s)}" if self._counts_slow_calls else "failed"
         limit = f"threshold {self.threshold:.0%}"
         if now.total < self.min_calls:
-            details = f"{limit}, judges from {plural(self.min_calls, 'call')} on"
+            details = f"{limit}, from {plural(self.min_calls, 'call')} on"
         else:
             details = f"{now.hits / now.total:.0%}, {limit}"
         return f"{now.hits} of {self._calls(now.total)} {verb} ({details})"

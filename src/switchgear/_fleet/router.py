@@ -304,7 +304,7 @@ class RouteOptions(TypedDict, total=False):
 
 
 class Router:
-    """Decides for a fleet. Thread-safe, like the panel.
+    """Chooses the agent and the model for each call of a fleet. Thread-safe, like the panel.
 
     A route and all attempts of a call use the settings from when they begin; `use` changes
     them for those that begin later.

@@ -188,7 +188,7 @@ class Command(Target):
 class Desktop(Target):
     """Shows the message on this computer's desktop: `notify-send`, or `osascript` on macOS.
 
-    A popup is for now: one that cannot be shown is set aside and not tried again.
+    A popup that cannot be shown is set aside and not retried, because it would be out of date.
     """
 
     __slots__ = ("match", "name", "timeout_s")

@@ -120,7 +120,7 @@ def check_unwatched_session(
     *,
     watcher: int | None = None,
 ) -> Look:
-    """A look at a session that has no watcher of its own, as long as it is not gone.
+    """Check a session that has no watcher, unless it has ended.
 
     Without a `plan` its silence is only recorded, and the step is left to its next hook. With a
     `root` only a session of that project is checked. Its time limit is left to its hooks: no

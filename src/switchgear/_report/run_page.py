@@ -101,7 +101,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _budget(run: Mapping[str, Any]) -> int | None:
-    """What it may spend, with what was set aside for it; older runs have but the option."""
+    """What the run may spend, as reserved; older runs recorded only the option."""
     if "may_spend_micros" in run:
         return whole(run["may_spend_micros"])
     return whole(mapping(run.get("options")).get("budget_micros"))

@@ -80,7 +80,7 @@ def iterate(
     left_s: float | None,
     stuck: StuckWatch | None = None,
 ) -> Iteration:
-    """Let the agent work once, measure and judge. `before` is the state of the folder now."""
+    """Run the agent once, measure the result and evaluate it. `before` is the state of the folder now."""
     number, began_s, start_s = state.iterations + 1, context.time.wall(), context.time.clock()
     watch = StreamObserver(
         promise=context.options.completion_promise,

@@ -128,7 +128,7 @@ class RunOptions(NamedTuple):
     """Iterations an hour."""
     budget_micros: int | None = None
     budget_node: str | None = None
-    """A node of the budgets that it is set aside from, such as `atlas/wave-1`."""
+    """The node of the budgets from which the budget is reserved, such as `atlas/release-1`."""
     allow_unknown_price: bool = False
     price_in_micros: int | None = None
     """The price of a million input tokens in micro-dollars; `None`: by the price list."""

@@ -71,7 +71,7 @@ def prompt_of(
 ) -> str:
     """The prompt of the next iteration.
 
-    `answer` is the operator's to the agent's question; `time` warns that little of it is left.
+    `answer` answers the agent's question; `time` warns that little time is left.
     """
     parts = [
         options.prompt,

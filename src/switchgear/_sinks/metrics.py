@@ -81,7 +81,7 @@ def exposition(families: Iterable[MetricFamily]) -> str:
 
 
 class Metrics(values.Value):
-    """Counts events and calls, and gives them as text for Prometheus. Thread-safe.
+    """Counts events and calls, and exports them as text for Prometheus. Thread-safe.
 
     A sink for `Panel(sinks=[metrics])`; with `on_call=metrics.on_call` it counts calls and their
     duration, too. `text()` is what an endpoint `/metrics` of your program returns.
@@ -117,7 +117,7 @@ class Metrics(values.Value):
         )
 
     def fields(self) -> dict[str, int]:
-        """What was configured; the rest is what was counted."""
+        """The settings, without the counters."""
         return {"most_circuits": self.most_circuits}
 
     def __call__(self, event: Event) -> None:

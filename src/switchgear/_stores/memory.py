@@ -90,7 +90,7 @@ class MemoryStore:
         return self._clock()
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Fold one message into the circuit, which starts closed."""
+        """Apply one message to the circuit, which starts closed."""
         with self._lock:
             changed: dict[str, StoredCircuit] = {}
             done = self._fold_message(key, policy, message, now_s, changed)

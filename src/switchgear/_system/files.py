@@ -128,9 +128,7 @@ def make_private_folder(folder: str) -> None:
     os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise NotADirectoryError(
-            20, "is a folder that must belong to this user, and be no link", folder
-        )
+        raise NotADirectoryError(20, "must be a folder of this user, and not a link", folder)
     if found.st_mode & 0o077:
         os.chmod(folder, FOLDER_MODE)
 

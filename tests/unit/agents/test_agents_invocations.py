@@ -83,10 +83,10 @@ def test_a_command_that_starts_nothing_is_refused(command: str) -> None:
 
 
 def test_a_misspelt_agent_is_refused_with_the_nearest() -> None:
-    told = r"^there is no agent 'cluade'; did you mean 'claude'\? For any other give its command, "
+    told = r"^there is no agent 'cluade'; did you mean 'claude'\? For any other agent, give its command, "
     with pytest.raises(ValueError, match=told):
         agent_named("cluade")
-    told = r"^there is no agent 'nope'; there are aider, claude, .*\. For any other give its "
+    told = r"^there is no agent 'nope'; choose one of aider, claude, .*\. For any other agent, give its "
     with pytest.raises(ValueError, match=told):
         agent_named("nope")
     with pytest.raises(

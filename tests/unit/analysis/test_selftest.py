@@ -142,7 +142,7 @@ def test_a_detector_whose_facts_are_not_recorded_on_its_path_is_a_failure(projec
     bad = {row.reason.partition(":")[0]: row.reason for row in rows if row.status == "failed"}
     assert set(bad) == {"words_debt", "talk_debt"}
     assert bad["words_debt"].endswith("on this path (hooks): step.thought")
-    assert bad["talk_debt"].endswith("act without a tool")
+    assert bad["talk_debt"].endswith("step without a tool")
 
 
 @pytest.mark.stress

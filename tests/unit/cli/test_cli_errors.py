@@ -190,7 +190,7 @@ def test_a_reason_is_redacted_and_a_reset_keeps_a_hold() -> None:
     assert view.circuit.order is not None
     assert view.circuit.order.why == "key [redacted]"
     done = run("reset", "a", "--why", "again", panel=panel)
-    assert "and still held closed" in done.output
+    assert "phase closed, still held closed" in done.output
 
 
 @pytest.mark.parametrize("args", [[], ["config"]])

@@ -39,7 +39,7 @@ def test_both_sides_the_plot_and_the_bars_are_printed_and_nothing_is_left_behind
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert any(line.split() == ["without", "with", "breakers"] for line in lines)
-    assert "judged by presets" in done.stdout
+    assert "policies: presets" in done.stdout
     assert "time to recover" in done.stdout
     assert any(line.startswith("without made") for line in lines)
     assert "of the doomed calls were not made" in done.stdout
@@ -68,7 +68,7 @@ def test_the_users_configuration_is_evaluated_and_a_missed_bar_is_exit_code_1(
     (project / "switchgear.yaml").write_text(text)
     done = simulate("outage", *SMALL)
     assert done.exit_code == 1
-    assert "judged by" in done.stdout
+    assert "policies: " in done.stdout
     assert "switchgear.yaml" in done.stdout.replace("\n", "")  # a long path is wrapped
     assert "the outage was not detected" in done.stdout
     assert simulate("outage", *SMALL, "--presets").exit_code == 0

@@ -264,7 +264,7 @@ def test_without_a_terminal_nothing_is_trusted_without_yes(project: Path) -> Non
     (project / "switchgear.yaml").write_text("hooks: {lease_s: 23}\n")
     assert "changed" in run("trust", "--list").stdout
     assert run("trust", "--revoke").exit_code == 0
-    assert run("trust", "--list").stdout == "no file is trusted\n"
+    assert run("trust", "--list").stdout == "No files are trusted.\n"
 
 
 def test_what_changes_between_the_display_and_the_answer_is_not_trusted(project: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_person_answers_in_the_terminal_and_granted_time_extends_the_session(
         assert done.exit_code == 0, done.output
         assert "the session may take 600 s longer" in done.output
         assert command(panel, "requests", "answer", made.id, "--grant").exit_code == 2
-        assert "0 requests waiting" in command(panel, "requests", "list").output
+        assert "No requests are waiting." in command(panel, "requests", "list").output
     assert notes_of(store, "s1").limit_s == 1200.0
 
 

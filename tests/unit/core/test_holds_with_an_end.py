@@ -232,7 +232,7 @@ def test_the_command_requests_a_probe(tmp_path: Path) -> None:
         panel.breaker("rules", latched).record(Signal(ok=False))
     done = run(store, "probe", "api", "--why", "try", "--by", "ada")
     assert done.exit_code == 0, done.output
-    assert "api: probe requested by ada: try; it is half-open" in done.output
+    assert "api: probe requested by ada: try; phase half-open" in done.output
     refused = run(store, "probe", "rules", "--why", "try")
     assert refused.exit_code == 2
     assert "recovers without probes (latched)" in refused.output

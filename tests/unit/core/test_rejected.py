@@ -263,7 +263,7 @@ MAKERS: tuple[Callable[[], Exception], ...] = (
     unreadable,
     root,
     order_refused,
-    partial(errors.BudgetRefused, "team/wave", "asked $2.00, free $1.00 of $5.00", 1_000_000),
+    partial(errors.BudgetRefused, "team/wave", "$2.00 requested, $1.00 of $5.00 free", 1_000_000),
     partial(
         errors.NoRoute, "coder", "requeue", "provider/p: 3 failures in 60 s (threshold 3)", 60.0
     ),

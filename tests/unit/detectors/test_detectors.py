@@ -94,7 +94,7 @@ def test_failures_within_a_stretch_of_time() -> None:
 
 def test_the_share_of_failures_must_be_more_than_the_threshold() -> None:
     detector = FailureRate(4)
-    early = "2 of 3 calls failed (threshold 50%, judges from 4 calls on)"
+    early = "2 of 3 calls failed (threshold 50%, from 4 calls on)"
     assert after(detector, GOOD, BAD, BAD) == Reading(2 / 3, early)
     assert after(detector, BAD, BAD, BAD).heat == 0.999, "it warns, and cannot trip yet"
     half = "2 of the last 4 calls failed (50%, threshold 50%)"

@@ -228,7 +228,7 @@ def is_stop(profile: Profile, stop: Stop) -> bool:
 def cross_validate(
     profiles: Sequence[Profile], choose_stop: Callable[[Sequence[Profile]], Stop | None]
 ) -> Held:
-    """Judge each run by what was chosen without its fold. Groups are never torn apart."""
+    """Evaluate each run with what was chosen without its fold. Groups are never split."""
     false_stops = solved = caught = unsolved = saved = steps = 0
     for fold in range(FOLDS):
         inside = [each for each in profiles if fold_of(each.group, FOLDS) == fold]

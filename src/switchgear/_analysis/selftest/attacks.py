@@ -161,7 +161,7 @@ _ATTACKS: dict[str, Make] = {
 """A new detector needs a row; a test checks this."""
 
 
-EVERYTHING = frozenset({*Signal._fields, "step.thought", "act without a tool"})
+EVERYTHING = frozenset({*Signal._fields, "step.thought", "step without a tool"})
 """All facts, as `masked` names them."""
 _CALLS_WHEN_OPEN = 40
 """Number of calls to an open circuit: one that admits a share must refuse at least one."""
@@ -199,7 +199,7 @@ def masked(sent: frozenset[str]) -> Mask:
         act = left.step
         if act is None:
             return left
-        if not act.tool and "act without a tool" not in sent:
+        if not act.tool and "step without a tool" not in sent:
             return left._replace(step=None)
         return left if "step.thought" in sent else left._replace(step=act._replace(thought=None))
 
@@ -218,7 +218,7 @@ def facts_of(signal: Signal) -> set[str]:
     if act is not None and act.thought and act.tool:
         facts.add("step.thought")
     if act is not None and not act.tool:
-        facts.add("act without a tool")
+        facts.add("step without a tool")
     return facts - {"count", "refused"}
 
 

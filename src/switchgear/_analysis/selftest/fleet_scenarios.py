@@ -184,7 +184,7 @@ def same_error(bench: Bench) -> Iterator[GuardRow]:
 
 
 def overspend(bench: Bench) -> Iterator[GuardRow]:
-    """Money that an agent spends, that a story costs, and that is set aside from a budget."""
+    """Money that an agent spends, that a task costs, and that is reserved from a budget."""
     trial = _on_first_agent(bench, "agent/{}/budget", "overspend")
     with trial.stage.fleet:
         yield trial.unwatched(_COSTS) or trial.calls(_spending(trial))

@@ -93,7 +93,7 @@ def simulate(
 
     - `agents`: 10 to 100,000; `hours`: above 0 (default: the scenario's own), at most a week.
     - `noise`: the share of calls that a healthy provider fails, 0 and below 1.
-    - `breakers`, `policies`: how circuits are judged; default: the seven categories as documented.
+    - `breakers`, `policies`: the policies of the circuits; default: the seven categories as documented.
 
     Raises ValueError for what is out of range.
 
@@ -226,7 +226,7 @@ def _totals_table(plain: Tally, guarded: Tally) -> TableBlock:
     both = (plain, guarded)
     rows = [
         ComparisonRow("calls made", *(f"{sum(one.made):,}" for one in both)),
-        ComparisonRow("pieces of work done", *(f"{one.done:,}" for one in both)),
+        ComparisonRow("work items done", *(f"{one.done:,}" for one in both)),
         ComparisonRow("money spent", *(cents(one.spent_micros) for one in both)),
         ComparisonRow("refused or sent elsewhere", *(f"{sum(one.refused):,}" for one in both)),
         ComparisonRow("trips", *(f"{one.trips:,}" for one in both)),

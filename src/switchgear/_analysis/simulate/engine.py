@@ -536,7 +536,7 @@ class Engine:
         self._work(lane)
 
     def _check_wait(self, queue: Queue, lane: Lane, queued_s: float) -> None:
-        """It still waits, or has long gone on."""
+        """Record the wait of an agent that still waits for the lock."""
         if lane.waiting is None or lane.queued_s != queued_s:
             return
         waited_s = self.now_s - queued_s

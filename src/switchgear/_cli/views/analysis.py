@@ -72,7 +72,7 @@ def show_simulation(result: Result, source: str) -> None:
     size = f"{world.agents:,} agents, {duration(world.length_s)}, seed {world.seed}"
     noise = f", noise {world.noise:g}" if world.noise else ""
     screen.line(Text(f"{world.scenario.name}: {world.scenario.about}", "bold"))
-    screen.line(clean(f"{size}{noise}, judged by {source}"))
+    screen.line(clean(f"{size}{noise}, policies: {source}"))
     screen.line()
     screen.line(Text(f"{'':<{_NAME}}{'without':>{_VALUE}}{'with breakers':>{_VALUE}}", "bold"))
     for block in blocks(result):

@@ -237,7 +237,7 @@ class BatchTable(BatchView):
         ends = (
             "stopping; Ctrl-C again stops at once"
             if self._stopping()
-            else ("Ctrl-C stops it gracefully, twice at once; the work is kept")
+            else "Ctrl-C: stop gracefully; Ctrl-C again: stop now; the work is kept"
         )
         lines.append(Text(ends, "dim"))
         for line in lines:

@@ -325,7 +325,7 @@ class Page:
         elif circuit.outage.admit:
             admits = f"{circuit.outage.admit:.0%} of the calls"
         self._field("admits", admits)
-        self._field("evidence", words(circuit.phase))
+        self._field("phase", words(circuit.phase))
         if circuit.phase is Phase.OPEN:
             self._field("open since", clock_time(circuit.outage.opened_at_s, self._now_s))
         self._field("next probe", self._next_probe())
@@ -340,7 +340,11 @@ class Page:
             self._field("isolated", f"{isolation(one)}; isolated since {since}")
         totals = circuit.totals
         counts = {name: count for name, count in totals._asdict().items() if name != "cost_micros"}
-        shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        shown = ", ".join(
+            f"{count:,} {'stale' if name == 'late' else name}"
+            for name, count in counts.items()
+            if count
+        )
         self._field("totals", shown or "nothing yet")
         if totals.cost_micros:
             reset = any(entry.event.reason.startswith("reset") for entry in self._entries)
@@ -397,7 +401,9 @@ class Page:
         policy: dict[str, Any] = dump_policy(self._view.policy)
         for detector in policy["detectors"]:
             self._field("detector", _part(detector))
-        self._field("recovery", _part(policy["recovery"]))
+        recovery = policy["recovery"]
+        by_hand = recovery["kind"] == "latched"
+        self._field("recovery", "manual reset" if by_hand else _part(recovery))
         if policy["combine"]["kind"] != "any":
             self._field("combine", _part(policy["combine"]))
         if policy["tripping_at"] is not None:

@@ -290,7 +290,7 @@ def picture(board: Board, size: Size) -> list[Text]:
     foot = (
         "Ctrl-C ends it"
         if size.narrow
-        else "Ctrl-C stops it gracefully, twice at once; the work is kept"
+        else "Ctrl-C: stop gracefully; Ctrl-C again: stop now; the work is kept"
     )
     rows.append((5, Text(foot, "dim")))
     spare = size.height - len(rows)

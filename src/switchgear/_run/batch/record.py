@@ -368,7 +368,7 @@ class TaskFolders:
                 _commit(tree, ["merge", "--quiet", "--no-edit", other])
             except GitError as error:
                 raise TaskFolderError(
-                    f"the work of {needed[0]} and {other} cannot be merged; do so in {tree}: {error}"
+                    f"the work of {needed[0]} and {other} cannot be merged automatically; merge it in {tree}: {error}"
                 ) from error
         return progress._replace(folder=str(tree / inside), branch=branch)
 

@@ -456,7 +456,7 @@ class RedisStore:
             self._server_clock.learn(server_s, asked_s, monotonic())
 
     def _reader(self) -> VerifiedReader:
-        """What reads, after the server has sent its time: what is read is judged by it."""
+        """The reader. It needs the server's time, which is requested first."""
         if not self._server_clock.is_set:
             self._run(self._protocol.look())
         return self._read

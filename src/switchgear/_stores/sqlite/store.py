@@ -276,7 +276,7 @@ class SqliteLedger:
         return done.answer
 
     def _read(self, db: sqlite3.Connection, shelf: str, key: str) -> Any:
-        """The value of a row. What may have been in a damaged file is not taken for nothing."""
+        """The value of a row. Raises `StoreCorrupt` if it may have been in a damaged file."""
         select = "SELECT value FROM ledger_values WHERE shelf = ? AND key = ?"
         found = db.execute(select, (shelf, key)).fetchone()
         if found is not None and found[0] is not None:
