@@ -1,7 +1,6 @@
 """`switchgear simulate SCENARIO`: what breakers would save a fleet, in virtual time."""
 
 import os
-import sys
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from switchgear._analysis.simulate.world import SCENARIOS
 from switchgear._cli.context import load_chosen_config, say_found, say_json
 from switchgear._cli.options import config_option, fail, json_option
 from switchgear._cli.views.analysis import show_simulation
+from switchgear._cli.views.terminal import progress
 from switchgear._cli.views.text import clean, say
 from switchgear._config import DEFAULT
 from switchgear._report.analysis_pages import simulation_page
@@ -55,7 +55,8 @@ def simulate(
     folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
     if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
         fail(f"--html {html}: name a file in an existing folder")
-    result = run(scenario, **size, **judged, progress=_progress())
+    with progress("simulating", hidden=False, passes=2) as tell:
+        result = run(scenario, **size, **judged, progress=tell)
     if html is not None:
         try:
             with open(html, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
@@ -82,14 +83,3 @@ def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
     if loaded.breakers is None:
         return {}, "presets"
     return {"breakers": loaded.breakers, "policies": loaded.policy_for}, str(loaded.source)
-
-
-def _progress() -> Any:
-    """Shows the progress of a long simulation at a terminal."""
-    if not sys.stderr.isatty():
-        return None
-
-    def told(side: str, hour: float) -> None:
-        print(f"\r{side}: {hour:g} h \x1b[K\r", end="", file=sys.stderr, flush=True)
-
-    return told
