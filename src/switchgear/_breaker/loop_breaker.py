@@ -249,46 +249,10 @@ def policy_of_limits(
     )
 
 
-def stagnation_policy(
-    no_progress: int = 3, same_error: int = 5, output_decline_percent: float = 70.0
-) -> Policy:
-    """No progress, the same error, declining output; open until it is reset."""
-    return loop_policy(
-        consecutive_failures=None,
-        same_error=same_error,
-        no_progress=no_progress,
-        output_decline_percent=output_decline_percent,
-        cooldown_s=None,
-    )
-
-
-def failures_policy(
-    consecutive_failures: int = 3, same_error: int = 5, cooldown_s: float = 30.0
-) -> Policy:
-    """Failures in a row, the same error; after a cooldown one retry decides."""
-    return loop_policy(
-        consecutive_failures=consecutive_failures,
-        same_error=same_error,
-        no_progress=None,
-        output_decline_percent=None,
-        cooldown_s=cooldown_s,
-    )
-
-
 def _one_retry(cooldown_s: float) -> Recovery:
     wait_s = values.check_seconds("LoopBreaker.cooldown_s", cooldown_s)
     # An iteration of an agent takes longer than the wait; the default lease would be the wait.
     return Cooldown(wait_s, max_s=wait_s, lease_s=max(wait_s, 3600.0))
-
-
-def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
-    """The text after "Circuit breaker tripped: "; `None`: no detector trips."""
-    return _cause_words(policy, circuit, now_s, _error_count)
-
-
-def decision_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
-    """The reason of a decision; `None`: no detector trips."""
-    return _cause_words(policy, circuit, now_s, _error_text)
 
 
 def failures_in_a_row(row: int, circuit: Circuit) -> int:
@@ -416,7 +380,13 @@ class LoopBreaker(Breaker):
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
         """Stops a loop without progress, after a warning; open until `reset()`."""
-        policy = stagnation_policy(no_progress, same_error, output_decline_percent)
+        policy = loop_policy(
+            consecutive_failures=None,
+            same_error=same_error,
+            no_progress=no_progress,
+            output_decline_percent=output_decline_percent,
+            cooldown_s=None,
+        )
         return cls(name, policy=policy, **options)
 
     @classmethod
@@ -429,9 +399,14 @@ class LoopBreaker(Breaker):
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
         """Stops a loop that fails; after the cooldown one retry decides, whatever its error."""
-        return cls(
-            name, policy=failures_policy(consecutive_failures, same_error, cooldown_s), **options
+        policy = loop_policy(
+            consecutive_failures=consecutive_failures,
+            same_error=same_error,
+            no_progress=None,
+            output_decline_percent=None,
+            cooldown_s=cooldown_s,
         )
+        return cls(name, policy=policy, **options)
 
     # Recording
 
@@ -577,7 +552,7 @@ class LoopBreaker(Breaker):
             return LoopDecision(False, state, verdict.reason)
         if state is Phase.CLOSED:
             return LoopDecision(True, state, None)
-        reason = decision_words(self.policy, circuit, self._now_s()) or verdict.reason
+        reason = _cause_words(self.policy, circuit, self._now_s(), _error_text) or verdict.reason
         if verdict.phase is Phase.TRIPPING:
             reason = f"{reason}: one more such iteration opens the circuit"
         elif verdict.phase is Phase.HALF_OPEN:
@@ -589,7 +564,7 @@ class LoopBreaker(Breaker):
             return None
         circuit = self._circuit
         held = circuit.mode is Mode.HELD_OPEN
-        reason = None if held else trip_words(self.policy, circuit, self._now_s())
+        reason = None if held else _cause_words(self.policy, circuit, self._now_s(), _error_count)
         return f"Circuit breaker tripped: {reason or verdict.reason}"
 
     def _status(self, circuit: Circuit) -> LoopStatus:

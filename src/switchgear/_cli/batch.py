@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session, say_json
-from switchgear._cli.options import defect, fail, json_option, store_options, token_option
-from switchgear._cli.run_options import check_node
+from switchgear._cli.options import F, defect, fail, json_option, store_options, token_option
+from switchgear._cli.run_options import check_node, notify_option
 from switchgear._cli.views.batch import BatchTable, as_values, batch_view, in_words, table
 from switchgear._cli.views.terminal import Screen, chooser
 from switchgear._cli.views.text import clean, say, warn
@@ -83,6 +83,15 @@ class Prepared(NamedTuple):
     """Tasks that were running when the last process of this batch ended."""
 
 
+def broker_option(what: str) -> Callable[[F], F]:
+    return click.option(
+        "--broker",
+        metavar="URL",
+        envvar="SWITCHGEAR_BROKER",
+        help=f"{what} [default: SWITCHGEAR_BROKER, else the Redis store]",
+    )
+
+
 @click.command()
 @click.argument("tasks", metavar="TASKS.YAML", required=False)
 @click.option(
@@ -111,12 +120,7 @@ class Prepared(NamedTuple):
     metavar="NODE",
     help="Reserve the budget of each task from this node; overrides the file.",
 )
-@click.option(
-    "--notify",
-    multiple=True,
-    metavar="TARGET",
-    help="Notify TARGET when the batch ends: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
-)
+@notify_option("batch")
 @click.option(
     "--on",
     "engine",
@@ -124,12 +128,7 @@ class Prepared(NamedTuple):
     default="local",
     help="Run tasks on this host, or with Celery on hosts that run `switchgear worker`.",
 )
-@click.option(
-    "--broker",
-    metavar="URL",
-    envvar="SWITCHGEAR_BROKER",
-    help="With --on celery: URL of the broker. [default: SWITCHGEAR_BROKER, else the Redis store]",
-)
+@broker_option("With --on celery: URL of the broker.")
 @click.option(
     "--repository",
     metavar="URL",

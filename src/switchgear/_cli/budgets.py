@@ -3,8 +3,8 @@
 import click
 
 from switchgear._budgets.budgets import NodeStatus
-from switchgear._budgets.tree import root_of
-from switchgear._cli.context import open_session, say_json
+from switchgear._budgets.tree import Line, root_of
+from switchgear._cli.context import open_session, say_found
 from switchgear._cli.options import (
     Branch,
     by_option,
@@ -42,15 +42,11 @@ def list_budgets(*, as_json: bool) -> None:
             (root, next((one for one in kept.tree(root) if one.path == root), None))
             for root in kept.roots()
         ]
-    if as_json:
-        say_json([budget_values(one) for _, one in rows if one is not None])
-        return
-    if not rows:
-        say("No budgets yet. Open one: switchgear budgets set TEAM DOLLARS")
-        return
-    _table([one for _, one in rows if one is not None], full=True)
-    for root in [root for root, one in rows if one is None]:
-        say(clean(f"{root} is closed"))
+    trees = [one for _, one in rows if one is not None]
+    closed = [f"{root} is closed" for root, one in rows if one is None]
+    lines = [*_table(trees, full=True), *closed]
+    none = ["No budgets yet. Open one: switchgear budgets set TEAM DOLLARS"]
+    say_found([*map(budget_values, trees)], lines if rows else none, as_json=as_json, longest=1000)
 
 
 @budgets.command(short_help="Show one tree, node by node.")
@@ -77,32 +73,28 @@ def show(node: str, *, count: int, as_json: bool) -> None:
         shown = lines[len(lines) - count :] if count < len(lines) else lines
         now_s = session.now_s()
         tags = kept.spent_by_tag(root_of(node))
-    if as_json:
-        found = {"nodes": [*map(budget_values, tree)], "lines": [line._asdict() for line in shown]}
-        say_json({**found, "tags": tags})
-        return
-    if tree:
-        _table(tree, full=False)
-    else:
-        say(clean(f"{node} is closed"))
+    found = {"nodes": [*map(budget_values, tree)], "lines": [line._asdict() for line in shown]}
+    texts = _table(tree, full=False) if tree else [f"{node} is closed"]
     for tag, sums in tags.items():
         highest = sorted(sums.items(), key=lambda item: -item[1])
         of = ", ".join(f"{value} {dollars(micros)}" for value, micros in highest[:_MOST_VALUES])
         rest = f", and {len(highest) - _MOST_VALUES} more" if len(highest) > _MOST_VALUES else ""
-        say(clean(f"spent by {tag}, whole tree: {of}{rest}"))
-    for line in shown:
-        amount = "" if line.amount_micros is None else f" {dollars(line.amount_micros)}"
-        who = f" by {line.who}" if line.who else ""
-        text = (
-            f"{line.number:>6} {clock_time(line.at_s, now_s)} {line.kind}{amount} {line.node}{who}"
-        )
-        say(clean(text))
+        texts.append(f"spent by {tag}, whole tree: {of}{rest}")
+    texts += [_account_line(line, now_s) for line in shown]
+    say_found({**found, "tags": tags}, texts, as_json=as_json, longest=1000)
+
+
+def _account_line(line: Line, now_s: float) -> str:
+    amount = "" if line.amount_micros is None else f" {dollars(line.amount_micros)}"
+    who = f" by {line.who}" if line.who else ""
+    at = clock_time(line.at_s, now_s)
+    return f"{line.number:>6} {at} {line.kind}{amount} {line.node}{who}"
 
 
 @budgets.command(short_help="Check that the accounts add up.")
 @click.argument("root", required=False)
 @reader_options
-def audit(root: str | None, *, as_json: bool) -> None:
+def audit(root: str | None, *, as_json: bool) -> int:
     """Recalculate the tree of ROOT, or every tree, from the account. Exit code 1: they differ."""
     with open_session(reading=True) as session:
         kept = session.panel.budgets
@@ -110,18 +102,15 @@ def audit(root: str | None, *, as_json: bool) -> None:
         if root is not None and root not in roots:
             fail(f"there is no tree of budgets {root!r}; 'switchgear budgets list' shows them")
         found = [kept.audit(each) for each in roots if root in {None, each}]
-    if as_json:
-        say_json([{**each._asdict(), "problems": list(each.problems)} for each in found])
-    for each in [] if as_json else found:
+    lines = []
+    for each in found:
         charged = dollars(each.charged_micros)
         verdict = plural(len(each.problems), "problem") if each.problems else "adds up"
-        say(clean(f"{each.root}: {charged} charged in {plural(each.lines, 'line')}; {verdict}"))
-        for problem in each.problems:
-            say(clean(f"  {problem}"))
-    if not found and not as_json:
-        say("No budgets yet.")
-    if any(each.problems for each in found):
-        raise SystemExit(WRONG)
+        lines.append(f"{each.root}: {charged} charged in {plural(each.lines, 'line')}; {verdict}")
+        lines += [f"  {problem}" for problem in each.problems]
+    values = [{**each._asdict(), "problems": list(each.problems)} for each in found]
+    say_found(values, lines or ["No budgets yet."], as_json=as_json)
+    return WRONG if any(each.problems for each in found) else 0
 
 
 @budgets.command(
@@ -159,7 +148,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
 @by_option
 @reader_options
 @token_option
-def apply_budgets(by: str | None, *, as_json: bool) -> None:
+def apply_budgets(by: str | None, *, as_json: bool) -> int:
     """Open and change budgets to match the section 'budgets' of the configuration. Idempotent.
 
     A limit set by 'budgets set' stays until its value in the configuration changes. Needs the
@@ -170,12 +159,9 @@ def apply_budgets(by: str | None, *, as_json: bool) -> None:
         if not session.config.budgets:
             fail("the configuration has no section 'budgets'")
         done = session.panel.budgets.apply(session.config.budgets, who=who)
-    if as_json:
-        say_json([one._asdict() for one in done])
-    for one in [] if as_json else done:
-        say(clean(f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}", 1000))
-    if any(one.is_refused for one in done):
-        raise SystemExit(WRONG)
+    lines = [f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}" for one in done]
+    say_found([one._asdict() for one in done], lines, as_json=as_json, longest=1000)
+    return WRONG if any(one.is_refused for one in done) else 0
 
 
 @budgets.command("close", short_help="Close a budget and return what is left of it.")
@@ -202,7 +188,7 @@ def _is_at(path: str, node: str) -> bool:
     return path == node or path.startswith(f"{node}/")
 
 
-def _table(tree: list[NodeStatus], *, full: bool) -> None:
+def _table(tree: list[NodeStatus], *, full: bool) -> list[str]:
     """The nodes in columns; those below others are set in, unless the full path is shown.
 
     At a terminal a name that does not fit loses its middle; in a pipe nothing is cut.
@@ -210,8 +196,7 @@ def _table(tree: list[NodeStatus], *, full: bool) -> None:
     screen = Screen()
     rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
     widths = column_widths(rows, screen.width, {0: _SHORTEST_NAME})
-    for row in rows:
-        say(table_line(row, widths, screen.signs, range(1, len(row))))
+    return [table_line(row, widths, screen.signs, range(1, len(row))) for row in rows]
 
 
 def _row(one: NodeStatus, *, full: bool) -> tuple[str, ...]:

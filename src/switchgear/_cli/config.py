@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable
 from hashlib import sha256
+from importlib.resources import files
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
@@ -335,98 +336,26 @@ def _answer(text: str, default: str, check: Callable[[str], object]) -> str:
 
 def written(given: Answers) -> str:
     """The file: every section with a comment; sections that were not requested are commented out."""
-    store = given.store if given.store != DEFAULT_STORE else ""
-    lines = [
-        "# Switchgear. Check this file with: switchgear config check",
-        "# Every key: docs/configuration.md. Times are in seconds, money in dollars.",
-        "",
-        "# Where circuits, events and budgets are kept. redis://host for many machines.",
-        f"store: {json.dumps(store)}" if store else "# store: sqlite:///.switchgear/state.db",
-        "",
-        "# Which policy a circuit has: the first match wins.",
-        "circuits:",
-        '  - {match: "op/*", policy: operation}   # what an agent does: git, shell, network',
-        "",
-    ]
-    lines += _fleet_lines(given)
-    lines += _target_lines(given.targets)
-    lines += _budget_lines(given.budgets)
-    lines += [
-        "# Events as lines of a file, for other programs.",
-        "# sinks:",
-        "#   - jsonl: {path: .switchgear/events.jsonl}",
-    ]
-    return "\n".join(lines) + "\n"
+    from jinja2 import Environment  # noqa: PLC0415  shells run `completion` when they start
+
+    text = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701  no HTML
+    text.filters["json"] = json.dumps
+    source = (
+        files("switchgear._cli").joinpath("templates", "switchgear.yaml.jinja").read_text("utf-8")
+    )
+    return text.from_string(source).render(
+        store=given.store if given.store != DEFAULT_STORE else "",
+        agents=given.agents,
+        owner=given.owner,
+        targets=[_kind_and_value(word) for word in given.targets],
+        budgets=given.budgets,
+    )
 
 
-def _fleet_lines(given: Answers) -> list[str]:
-    agents = given.agents
-    if not agents:
-        return [
-            "# Agents that a fleet routes: the next model or agent is used while one is open.",
-            "# agents:",
-            "#   coder:",
-            "#     owner: ana",
-            "#     provider: anthropic",
-            "#     model: opus",
-            "#     fallback_models: [openai/large]",
-            "",
-        ]
-    lines = ["# Agents: the next model is used while the circuit of a provider is open.", "agents:"]
-    for name, models in agents.items():
-        provider, _, model = models[0].partition("/")
-        lines += [
-            f"  {json.dumps(name)}:",
-            f"    owner: {json.dumps(given.owner)}   # notified when one of its circuits trips",
-            f"    provider: {json.dumps(provider)}",
-            f"    model: {json.dumps(model)}",
-        ]
-        if models[1:]:
-            lines.append(f"    fallback_models: [{', '.join(map(json.dumps, models[1:]))}]")
-        lines.append("    # fallback_chain: [another-agent]   # agents that stand in for it")
-    return [
-        *lines,
-        "",
-        "# When the circuits of agents and providers open. These are the defaults. Failures of a",
-        "# provider within 10 seconds count as one, and most of its calls must fail.",
-        "breakers:",
-        "  provider: {threshold: 3, window_seconds: 60, cooldown_seconds: 60}",
-        "  failure_rate: {window_calls: 20, threshold: 0.5, cooldown_seconds: 300}",
-        "  budget: {hard_cap_dollars: 5, window_seconds: 60, cooldown_seconds: 600}",
-        "",
-    ]
-
-
-def _target_lines(targets: list[str]) -> list[str]:
-    head = ["# Where trips are reported. Secrets stay in environment variables."]
-    if not targets:
-        example = '#   - webhook: {url: "https://ops.example.com/hook", secret_env: HOOK_KEY}'
-        return [*head, "# notifications:", example, ""]
-    rows: list[str] = []
-    for number, word in enumerate(targets, 1):
-        kind, _, rest = word.partition(":")
-        name = f"name: {'webhook' if kind in {'http', 'https'} else kind}-{number}"
-        if word == "desktop":
-            rows.append("  - desktop")
-        elif kind == "slack":
-            rows.append(f"  - slack: {{{name}, url_env: {json.dumps(rest)}}}")
-        elif kind == "command":
-            rows.append(f"  - command: {{{name}, run: {json.dumps(rest)}}}")
-        else:
-            rows.append(
-                f"  - webhook: {{{name}, url: {json.dumps(word)}}}   # secret_env: NAME signs"
-            )
-    return [*head, "notifications:", *rows, ""]
-
-
-def _budget_lines(budgets: dict[str, float]) -> list[str]:
-    head = ["# Budgets that runs and agents share: switchgear budgets list"]
-    if not budgets:
-        return [*head, "# budgets:", "#   atlas: {limit_dollars: 50}", ""]
-    rows = [
-        f"  {json.dumps(node)}: {{limit_dollars: {limit:g}}}" for node, limit in budgets.items()
-    ]
-    return [*head, "budgets:", *rows, ""]
+def _kind_and_value(target: str) -> tuple[str, str]:
+    """A target as `target_from_text` reads it: its key in the file, and what belongs there."""
+    kind, _, rest = target.partition(":")
+    return (kind, rest) if kind in {"desktop", "slack", "command"} else ("webhook", target)
 
 
 def _write(path: str, text: str, shown: str) -> None:

@@ -8,7 +8,7 @@ itself and fails when the store does: a breaker may continue without it, an oper
 import difflib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -16,7 +16,7 @@ import click
 
 from switchgear._breaker.views import View
 from switchgear._cli.options import demand_one, fail, given
-from switchgear._cli.views.text import say, warn
+from switchgear._cli.views.text import LONGEST, clean, say, warn
 from switchgear._config import DEFAULT, Config, find_config, load_config
 from switchgear._config.sections import Retention, default_policy
 from switchgear._config.trust import Effective, effective_config
@@ -43,6 +43,15 @@ _PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 def say_json(value: Any, indent: int | None = 2) -> None:
     """Print a value as JSON, for other programs."""
     say(printed(value, indent))
+
+
+def say_found(value: Any, lines: Iterable[str], *, as_json: bool, longest: int = LONGEST) -> None:
+    """Print what was found: the value as JSON, or the lines for people, each at most `longest` characters."""
+    if as_json:
+        say_json(value)
+        return
+    for line in lines:
+        say(clean(line, longest))
 
 
 class StoreChoice(NamedTuple):

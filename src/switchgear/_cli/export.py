@@ -26,7 +26,7 @@ from switchgear._budgets.tree import (
     load_book,
     root_of,
 )
-from switchgear._cli.context import open_session, say_json
+from switchgear._cli.context import open_session, say_found
 from switchgear._cli.options import (
     circuit_argument,
     fail,
@@ -515,7 +515,5 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
             idle_s=retention.idle_s if idle_days is None else idle_days * _DAY_S,
             now_s=session.now_s(),
         )
-    if as_json:
-        say_json(gone._asdict())
-        return
-    say(f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}")
+    line = f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}"
+    say_found(gone._asdict(), [line], as_json=as_json)

@@ -15,7 +15,7 @@ from switchgear._cli.context import (
     chosen_config_file,
     load_chosen_config,
     open_session,
-    say_json,
+    say_found,
 )
 from switchgear._cli.options import (
     Branch,
@@ -46,17 +46,14 @@ def fleet() -> None:
 
 @fleet.command(short_help="Show active agents, and which stand in for others.")
 @reader_options
-def status(*, as_json: bool) -> None:
+def status(*, as_json: bool) -> int:
     """Show every agent, task, provider and lock. Exit code 1: an agent is halted or a task paused."""
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
-    if as_json:
-        say_json(found)
-    else:
-        _show(found)
+    say_found(found, _lines(found), as_json=as_json, longest=1000)
     halted = any(one["state"] == "halted" for one in found["agents"].values())
-    if halted or any(one["paused"] for one in found["stories"].values()):
-        raise SystemExit(NOT_ALL_WORK)
+    paused = any(one["paused"] for one in found["stories"].values())
+    return NOT_ALL_WORK if halted or paused else 0
 
 
 @fleet.command(short_help="Write incidents and the world state; send notifications.")
@@ -101,7 +98,7 @@ def watch(*, once: bool, every_s: float) -> None:
 @click.option("--retry", is_flag=True, help="Also send again what was set aside.")
 @click.option("--drop", is_flag=True, help="Discard what was set aside, without sending it.")
 @reader_options
-def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
+def deliver(*, retry: bool, drop: bool, as_json: bool) -> int:
     """Send what is pending to every target of the configuration, and report what is left and why.
 
     Does not wait for the pause after a failed attempt, unless the receiver requested it
@@ -120,14 +117,14 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> None:
             sent = delivery.run_once(now=True) + (delivery.retry_set_aside() if retry else 0)
             found.append((sent, delivery.pending()))
         now_s = session.now_s()
-    if as_json:
-        say_json([{"sent": sent, **pending._asdict()} for sent, pending in found])
-    else:
-        for sent, pending in found:
-            for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent"):
-                say(clean(line, 1000))
-    if any(pending.waiting or pending.aside for _, pending in found):
-        raise SystemExit(NOT_ALL_WORK)
+    lines = [
+        line
+        for sent, pending in found
+        for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent")
+    ]
+    values = [{"sent": sent, **pending._asdict()} for sent, pending in found]
+    say_found(values, lines, as_json=as_json, longest=1000)
+    return NOT_ALL_WORK if any(each.waiting or each.aside for _, each in found) else 0
 
 
 @contextmanager
@@ -162,7 +159,7 @@ def pending_lines(pending: PendingDeliveries, now_s: float, sent: str = "") -> l
 @fleet.command(short_help="Show which agent and model would work now.")
 @click.argument("agent", callback=checked_text)
 @reader_options
-def route(agent: str, *, as_json: bool) -> None:
+def route(agent: str, *, as_json: bool) -> int:
     """Show which agent and model would work for AGENT now, and why not the others.
 
     Takes no permit and no probe. Exit code 1: no agent is available.
@@ -171,14 +168,9 @@ def route(agent: str, *, as_json: bool) -> None:
         watched = fleet_of(session)
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
-    if as_json:
-        say_json({"agent": agent, **found})
-    else:
-        say(clean(f"{agent}: {_who_works(found)}"))
-        for why in found["why"]:
-            say(clean(f"  not {why}", 1000))
-    if found["works"] is None:
-        raise SystemExit(NOT_ALL_WORK)
+    lines = [f"{agent}: {_who_works(found)}", *(f"  not {why}" for why in found["why"])]
+    say_found({"agent": agent, **found}, lines, as_json=as_json, longest=1000)
+    return NOT_ALL_WORK if found["works"] is None else 0
 
 
 @fleet.command(short_help="Resume a paused task.")
@@ -240,18 +232,17 @@ def _stamp(path: str | None) -> Any:
     return marks
 
 
-def _show(found: dict[str, Any]) -> None:
+def _lines(found: dict[str, Any]) -> Iterator[str]:
     if not found["agents"]:
-        say("No agents yet: name them under 'agents' in the configuration.")
+        yield "No agents yet: name them under 'agents' in the configuration."
     for name, one in found["agents"].items():
         load = "" if one["load"] >= 1 else f", load {one['load']:.0%}"
-        say(clean(f"agent {name} ({one['owner']}): {one['state']}, {_who_works(one)}{load}"))
-        for why in one["why"]:
-            say(clean(f"  not {why}", 1000))
+        yield f"agent {name} ({one['owner']}): {one['state']}, {_who_works(one)}{load}"
+        yield from (f"  not {why}" for why in one["why"])
     for name, one in found["stories"].items():
         state = f"paused: {one['why']}" if one["paused"] else "active"
         spent = dollars(one["spent_micros"])
-        say(clean(f"task {name} ({', '.join(one['owners'])}): {spent} spent, {state}"))
+        yield f"task {name} ({', '.join(one['owners'])}): {spent} spent, {state}"
     for title, kind in (("provider", "dependencies"), ("lock", "locks")):
         for name, one in found[kind].items():
             why = f": {one['why']}" if one["why"] else ""
@@ -261,7 +252,7 @@ def _show(found: dict[str, Any]) -> None:
                 state = one["mode"].replace("_", " ")
                 why = why.removeprefix(f": {state}")
             what = re.sub("/latency$", ", latency", name)
-            say(clean(f"{title} {what}: {state}{why}{queue}"))
+            yield f"{title} {what}: {state}{why}{queue}"
 
 
 def _who_works(one: dict[str, Any]) -> str:

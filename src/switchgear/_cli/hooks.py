@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session, say_json
+from switchgear._agents.hook_protocol import PROJECT, SCOPES, USER
+from switchgear._cli.context import open_session, say_found
 from switchgear._cli.doctor import examine_hooks, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
@@ -34,8 +35,6 @@ from switchgear._hooks.install.settings import (
 # Paths are texts, as in the stores.
 # ruff: noqa: PTH109, PTH111
 
-PROJECT, LOCAL, USER = "project", "local", "user"
-
 
 def _agent_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """The name of an agent that has hooks, by this or another of its names."""
@@ -59,14 +58,14 @@ agent_argument = _agent(metavar="AGENT")
 any_agent_argument = _agent(metavar="[AGENT]", required=False)
 scope_option = click.option(
     "--scope",
-    type=click.Choice([PROJECT, LOCAL, USER]),
+    type=click.Choice(SCOPES),
     default=PROJECT,
     help="project: shared settings of this folder; local: this checkout only, not in version"
     " control (Claude Code); user: all your projects.",
 )
 
 only_option = click.option(
-    "--scope", type=click.Choice([PROJECT, LOCAL, USER]), help="Only this scope. [default: all]"
+    "--scope", type=click.Choice(SCOPES), help="Only this scope. [default: all]"
 )
 
 
@@ -166,10 +165,8 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     ]
     installed = [entry for entry in found if entry[2].installed]
     has_problems = any(_problems(standing) for _, _, standing in found if _matters(standing))
-    if as_json:
-        say_json([_describe_state(*entry) for entry in found])
-    else:
-        _say_status(found)
+    values = [_describe_state(*entry) for entry in found]
+    say_found(values, _status_lines(found), as_json=as_json, longest=1000)
     return 1 if has_problems or (agent is not None and not installed) else 0
 
 
@@ -271,14 +268,13 @@ def _say_installed(agent: str, scope: str, change: InstallChange) -> None:
     say(f"  'switchgear hooks doctor {agent}' tests them.")
 
 
-def _say_status(found: Iterable[tuple[str, str, InstallState]]) -> None:
+def _status_lines(found: Iterable[tuple[str, str, InstallState]]) -> list[str]:
     rows = [
         (name, scope, _short_path(standing.path), ", ".join(_facts(standing)))
         for name, scope, standing in found
     ]
     widths, signs = column_widths(rows), signs_for()
-    for row in rows:
-        say(clean(table_line(row, widths, signs), 1000))
+    return [table_line(row, widths, signs) for row in rows]
 
 
 def _facts(standing: InstallState) -> list[str]:

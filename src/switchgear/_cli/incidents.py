@@ -1,10 +1,11 @@
 """`switchgear incidents list|show|close|add` and `switchgear review`: what tripped, and was it right."""
 
 import os
+from typing import Any
 
 import click
 
-from switchgear._cli.context import Session, file_of, open_session, say_json
+from switchgear._cli.context import Session, file_of, open_session, say_found, say_json
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
     Branch,
@@ -42,18 +43,17 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
     with open_session(reading=True) as session:
         found = list(incidents_of(session).all())
     shown = [one for one in found if everything or one.get("status") != "closed"]
-    if as_json:
-        say_json(shown)
-        return
-    for one in shown:
-        if "trouble" in one:
-            say(clean(f"{one['id']}: {one['trouble']}"))
-            continue
-        mark = f", {one['mark'].replace('_', ' ')}" if one["mark"] else ""
-        head = f"{one['id']}  {one['severity']}  {one['status']}{mark}"
-        say(clean(f"{head}  {one['circuit']}: {one['reason']}"))
-    if not shown:
-        say("No open incidents." if found else "No incidents.")
+    none = "No open incidents." if found else "No incidents."
+    say_found(shown, map(_incident_line, shown) if shown else [none], as_json=as_json)
+
+
+def _incident_line(one: dict[str, Any]) -> str:
+    if "trouble" in one:
+        return f"{one['id']}: {one['trouble']}"
+    mark = f", {one['mark'].replace('_', ' ')}" if one["mark"] else ""
+    return (
+        f"{one['id']}  {one['severity']}  {one['status']}{mark}  {one['circuit']}: {one['reason']}"
+    )
 
 
 def _full_id(kept: Incidents, name: str) -> str:

@@ -1,10 +1,11 @@
 """`switchgear locks`: holders, waiters, and since when."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session, say_json
+from switchgear._cli.context import open_session, say_found
 from switchgear._cli.options import fail, reader_options, store_options, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._locks.locks import ResourceStatus
@@ -26,13 +27,8 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
             for seen in session.panel.locks.all()
             if everything or seen.tenure.holder or seen.tenure.waiting
         ]
-    if as_json:
-        say_json([_resource_dict(seen) for seen in found])
-        return
-    for seen in found:
-        _show(seen, now_s)
-    if not found:
-        say("No locks are held.")
+    lines = [line for seen in found for line in _lines(seen, now_s)] or ["No locks are held."]
+    say_found([_resource_dict(seen) for seen in found], lines, as_json=as_json)
 
 
 @locks.command("break", short_help="Release a lock by force.")
@@ -52,18 +48,17 @@ def break_lock(resource: str) -> None:
     say(clean(f"the lock {resource} is free"))
 
 
-def _show(seen: ResourceStatus, now_s: float) -> None:
+def _lines(seen: ResourceStatus, now_s: float) -> Iterator[str]:
     tenure = seen.tenure
     if tenure.holder is None:
-        say(clean(f"{seen.resource}: free, last token {tenure.token}"))
+        yield f"{seen.resource}: free, last token {tenure.token}"
     else:
         owner, since_s, until_s = tenure.holder[1:]
         held, left = elapsed(max(0.0, now_s - since_s)), duration(max(0.0, until_s - now_s))
-        lease = f"lease ends in {left}, token {tenure.token}"
-        say(clean(f"{seen.resource}: {owner} for {held}, {lease}"))
+        yield f"{seen.resource}: {owner} for {held}, lease ends in {left}, token {tenure.token}"
     for place, waiter in enumerate(tenure.waiting, 1):
         waited = elapsed(max(0.0, now_s - waiter.since_s))
-        say(clean(f"  {place}. {waiter.owner} waits for {waited}"))
+        yield f"  {place}. {waiter.owner} waits for {waited}"
 
 
 def _resource_dict(seen: ResourceStatus) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from switchgear._cli.context import open_session, say_json
+from switchgear._cli.context import open_session, say_found
 from switchgear._cli.options import Branch, fail, reader_options, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent
 from switchgear._cli.views.text import clean, plural, say
@@ -57,16 +57,13 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
     with open_session(reading=True) as session:
         rows = all_requests(session.panel.store.transact)
     shown = [row for row in rows if everything or row.state == OPEN]
-    if as_json:
-        say_json([row._asdict() for row in shown])
-        return 0
-    for row in shown:
-        say(clean(request_line(row), 1000))
     waiting = sum(row.state == OPEN for row in rows)
-    if not waiting:
-        say("No requests are waiting.")
-        return 0
-    say(f"{plural(waiting, 'request')} waiting; answer: switchgear requests answer ID --grant")
+    total = "No requests are waiting."
+    if waiting:
+        many = plural(waiting, "request")
+        total = f"{many} waiting; answer: switchgear requests answer ID --grant"
+    lines = [*map(request_line, shown), total]
+    say_found([row._asdict() for row in shown], lines, as_json=as_json, longest=1000)
     return 0
 
 

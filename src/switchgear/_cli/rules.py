@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from switchgear._breaker.rules import place_at
-from switchgear._cli.context import choose_store, file_of, load_chosen_config, say_json
+from switchgear._cli.context import choose_store, file_of, load_chosen_config, say_found
 from switchgear._cli.options import Branch, checked_text, fail, reader_options
-from switchgear._cli.views.text import clean, plural, say
+from switchgear._cli.views.text import clean, plural
 from switchgear._config import Config
 from switchgear._rules.rules import dump_rules, judge
 from switchgear._text.redact import redact
@@ -36,18 +36,18 @@ def list_rules(*, as_json: bool) -> None:
     """Show the rules in effect, in the order in which they are checked."""
     loaded = load_chosen_config()
     book = loaded.rules
-    if as_json:
-        say_json({"rules": dump_rules(book.rules), "protected": _protected_paths(loaded)})
-        return
+    protected = _protected_paths(loaded)
+    lines = [] if book.rules else ["No rules are in effect here."]
     for rule in book.rules:
-        say(clean(f"{rule.name}: {rule.why}" if rule.why else rule.name))
-        for field, value in rule.fields().items():
-            if field not in {"name", "why"} and value:
-                say(clean(f"  {field.replace('_', ' ')}: {', '.join(value)}", 1000))
-    if not book.rules:
-        say("No rules are in effect here.")
-    for path in _protected_paths(loaded):
-        say(clean(f"protected: {path}"))
+        lines.append(f"{rule.name}: {rule.why}" if rule.why else rule.name)
+        lines += [
+            f"  {field.replace('_', ' ')}: {', '.join(value)}"
+            for field, value in rule.fields().items()
+            if field not in {"name", "why"} and value
+        ]
+    lines += [f"protected: {path}" for path in protected]
+    values = {"rules": dump_rules(book.rules), "protected": protected}
+    say_found(values, lines, as_json=as_json, longest=1000)
 
 
 def _one_command(
@@ -81,7 +81,7 @@ def test(  # noqa: PLR0917  click passes them by name
     workspace: str | None,
     *,
     as_json: bool,
-) -> None:
+) -> int:
     """Dry-run the rules against a hypothetical call: exit code 0 allowed, 1 refused, 2 error.
 
     COMMAND is the same as --command. Without COMMAND, --command, --path, --url and --content,
@@ -103,15 +103,13 @@ def test(  # noqa: PLR0917  click passes them by name
     folder = os.path.abspath(workspace) if workspace else os.getcwd()
     place = place_at(folder, protected=_protected_paths(loaded))
     broken = judge(loaded.rules.rules, tool, inputs, place)
-    if as_json:
-        parts = {} if broken is None else {k: redact(v) for k, v in broken._asdict().items()}
-        say_json({"allowed": broken is None, **parts})
-    elif broken is None:
-        say(f"allowed by {plural(len(loaded.rules.rules), 'rule')}")
-    else:
-        say(clean(f"refused: {redact(str(broken))}"))
-    if broken is not None:
-        raise SystemExit(REFUSED)
+    if broken is None:
+        line = f"allowed by {plural(len(loaded.rules.rules), 'rule')}"
+        say_found({"allowed": True}, [line], as_json=as_json)
+        return 0
+    parts = {name: redact(value) for name, value in broken._asdict().items()}
+    say_found({"allowed": False, **parts}, [f"refused: {redact(str(broken))}"], as_json=as_json)
+    return REFUSED
 
 
 def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:

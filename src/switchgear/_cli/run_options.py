@@ -194,6 +194,16 @@ def dollars(*names: str, **how: Any) -> Callable[[F], F]:
     return click.option(*names, metavar="USD", callback=amount(micros), **how)
 
 
+def notify_option(what: str) -> Callable[[F], F]:
+    """The option for additional targets; `what` ends when they are notified."""
+    return click.option(
+        "--notify",
+        multiple=True,
+        metavar="TARGET",
+        help=f"Notify TARGET when the {what} ends: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
+    )
+
+
 def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
     """The options of verbs that pay for model calls of other programs; `limit` and `node` are help texts."""
     return several(
@@ -340,12 +350,7 @@ limit_flags = several(
         help="Check each step, and intervene when the agent appears stuck. [default: `in_runs` of the "
         "configuration, else off]",
     ),
-    click.option(
-        "--notify",
-        multiple=True,
-        metavar="TARGET",
-        help="Notify TARGET when the run ends: desktop, a URL, slack:VARIABLE, command:PROGRAM.",
-    ),
+    notify_option("run"),
     click.option(
         "--force-close", is_flag=True, help="Close an open circuit and start; needs --why."
     ),

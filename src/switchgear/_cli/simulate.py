@@ -1,7 +1,6 @@
 """`switchgear simulate SCENARIO`: what breakers would save a fleet, in virtual time."""
 
 import os
-import sys
 from typing import Any
 
 import click
@@ -9,9 +8,10 @@ import click
 from switchgear._analysis.simulate.compare import as_json as values
 from switchgear._analysis.simulate.compare import simulate as run
 from switchgear._analysis.simulate.world import SCENARIOS
-from switchgear._cli.context import load_chosen_config, say_json
+from switchgear._cli.context import load_chosen_config, say_found, say_json
 from switchgear._cli.options import config_option, fail, json_option
 from switchgear._cli.views.analysis import show_simulation
+from switchgear._cli.views.terminal import progress
 from switchgear._cli.views.text import clean, say
 from switchgear._config import DEFAULT
 from switchgear._report.analysis_pages import simulation_page
@@ -41,7 +41,7 @@ MISSED = 1
 @config_option
 def simulate(
     scenario: str | None, *, html: str | None, presets: bool, as_json: bool, **size: Any
-) -> None:
+) -> int:
     """Simulate a fleet with and without breakers. Without SCENARIO, list the scenarios.
 
     Uses the real circuits and router with an in-memory store and a virtual clock, and the
@@ -50,12 +50,13 @@ def simulate(
     """
     if scenario is None:
         _list(as_json=as_json)
-        return
+        return 0
     judged, source = _judges(presets=presets)
     folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
     if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
         fail(f"--html {html}: name a file in an existing folder")
-    result = run(scenario, **size, **judged, progress=_progress())
+    with progress("simulating", hidden=False, passes=2) as tell:
+        result = run(scenario, **size, **judged, progress=tell)
     if html is not None:
         try:
             with open(html, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
@@ -68,17 +69,13 @@ def simulate(
         show_simulation(result, source)
     if html is not None:
         say(clean(f"report: {html}"), err=as_json)
-    if not result.kept:
-        raise SystemExit(MISSED)
+    return 0 if result.kept else MISSED
 
 
 def _list(*, as_json: bool) -> None:
-    if as_json:
-        say_json([{"name": one.name, "about": one.about} for one in SCENARIOS.values()])
-        return
-    for one in SCENARIOS.values():
-        say(f"{one.name:<16}{one.about}")
-    say("switchgear simulate outage --agents 100")
+    values = [{"name": one.name, "about": one.about} for one in SCENARIOS.values()]
+    lines = [f"{one.name:<16}{one.about}" for one in SCENARIOS.values()]
+    say_found(values, [*lines, "switchgear simulate outage --agents 100"], as_json=as_json)
 
 
 def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
@@ -86,14 +83,3 @@ def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
     if loaded.breakers is None:
         return {}, "presets"
     return {"breakers": loaded.breakers, "policies": loaded.policy_for}, str(loaded.source)
-
-
-def _progress() -> Any:
-    """Shows the progress of a long simulation at a terminal."""
-    if not sys.stderr.isatty():
-        return None
-
-    def told(side: str, hour: float) -> None:
-        print(f"\r{side}: {hour:g} h \x1b[K\r", end="", file=sys.stderr, flush=True)
-
-    return told

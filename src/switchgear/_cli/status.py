@@ -213,15 +213,10 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
         glob = widened(session, glob)
         begin = parse_since(since, session.now_s())
         print_entries = partial(_print, session, None if as_json else Screen())
+        past = partial(_past_events, session, glob, begin, limit)
         if follow:
-            _follow(
-                session,
-                glob,
-                print_entries,
-                lambda: _past_events(session, glob, begin, limit),
-                begin,
-            )
-        entries = _past_events(session, glob, begin, limit)
+            _follow(session, glob, print_entries, past, begin)
+        entries = past()
         print_entries(entries)
         session.stop_if_lost()
         if not entries and not as_json:

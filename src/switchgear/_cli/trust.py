@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session, say_json
+from switchgear._cli.context import open_session, say_found
 from switchgear._cli.options import fail, json_option, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._config import load_config
@@ -203,11 +203,10 @@ def _list(*, as_json: bool) -> None:
             state = "as trusted" if is_same else "changed"
         known = {"path": each.path, "sha256": each.digest, "state": state}
         rows.append({**known, "variables": each.variables, "trusted_at_s": each.at_s})
-    if as_json:
-        say_json(rows)
-        return
-    for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["trusted_at_s"]))
-        say(clean(f"{row['path']}  {row['state']}  {row['sha256'][:12]}  {when}", 1000))
-    if not rows:
-        say("No files are trusted.")
+    lines = map(_trusted_line, rows) if rows else ["No files are trusted."]
+    say_found(rows, lines, as_json=as_json, longest=1000)
+
+
+def _trusted_line(row: dict[str, Any]) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["trusted_at_s"]))
+    return f"{row['path']}  {row['state']}  {row['sha256'][:12]}  {when}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from switchgear._cli.batch import broker_of, workplace
+from switchgear._cli.batch import broker_of, broker_option, workplace
 from switchgear._cli.context import Session, open_session
 from switchgear._cli.options import fail, store_options
 from switchgear._cli.views.text import say
@@ -24,12 +24,7 @@ DRAIN_WAIT_S = 5.0
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option(
-    "--broker",
-    metavar="URL",
-    envvar="SWITCHGEAR_BROKER",
-    help="URL of the broker. [default: SWITCHGEAR_BROKER, else the Redis store]",
-)
+@broker_option("URL of the broker.")
 @click.option(
     "--labels",
     metavar="A,B",

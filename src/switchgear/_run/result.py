@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from switchgear._agents.fields import items, part
 from switchgear._breaker.loop_breaker import CIRCUIT_OPEN, LoopStats
 from switchgear._core.errors import StoreError
 from switchgear._core.types import Event, EventKind, Phase
@@ -54,8 +55,8 @@ def _unended(run: Mapping[str, Any], *, alive: bool) -> str:
 
 def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]:
     """The receipt of what run.json holds. Never raises for what is in it."""
-    end, state, options = (_mapping(run.get(key)) for key in ("end", "state", "options"))
-    kept = _mapping(end.get("checkpoint"))
+    end, state, options = (part(run, key) for key in ("end", "state", "options"))
+    kept = part(end, "checkpoint")
     started, ended = run.get("started_at"), run.get("ended_at")
     counts = ("spent_micros", "unknown_prices", "iterations", "lost")
     micros, unknown, iterations, lost = (_int_or_zero(state.get(key)) for key in counts)
@@ -75,12 +76,12 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
         "exit_signal": CIRCUIT_OPEN if reason == "circuit_breaker" else None,
         "success": end.get("success") is True,
         "why": _line(end.get("reason"), 600) or "the run has not ended, or was broken off",
-        "evidence": [_line(each, 600) for each in _list(end.get("evidence"))[:_EVIDENCE]],
+        "evidence": [_line(each, 600) for each in items(end.get("evidence"))[:_EVIDENCE]],
         "started_at": _line(started, 40) or None,
         "ended_at": _line(ended, 40) or None,
         "seconds": _number(state.get("seconds")),
         "iterations": iterations,
-        "files_changed": len(_list(state.get("changed"))),
+        "files_changed": len(items(state.get("changed"))),
         "tests_passing": _maybe_whole(state.get("tests_passing")),
         "tests_total": _maybe_whole(state.get("tests_total")),
         "spent": {
@@ -180,14 +181,6 @@ def _local_time(at: Any) -> str | None:
 def _line(value: Any, longest: int) -> str:
     """One harmless line without secrets."""
     return "" if value is None else one_line(redact(str(value), longest + 200), longest)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _maybe_whole(value: Any) -> int | None:

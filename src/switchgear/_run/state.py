@@ -60,9 +60,9 @@ class RunDependencies(NamedTuple):
     owner: str = ""
     """The person to notify about the run; empty: unknown."""
     in_batch: bool = False
+    """Whether the run is a task of a batch, which continues without it."""
     keeps_messages: bool = False
     """Whether operators may have written to the run already: it waited for this host, or another one lost it."""
-    """Whether the run is a task of a batch, which continues without it."""
 
 
 class IterationContext(NamedTuple):

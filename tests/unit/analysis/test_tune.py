@@ -1,6 +1,8 @@
 """What `switchgear tune` proposes, its held-out result, and when it proposes nothing."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -161,11 +163,13 @@ def test_folds_never_divide_a_task() -> None:
     profiles = [Profile(f"g{n % 30}", n % 3 != 0, 9, (3,)) for n in range(300)]
     seen = []
 
-    def choose_stop(others: Any) -> Any:
-        seen.append({profile.group for profile in others})
-        return lambda profile: 3 if profile.group not in seen[-1] else None
+    def choose_place(others: Sequence[Profile]) -> int:
+        seen.append(Counter(profile.group for profile in others))
+        return 0
 
-    held = cross_validate(profiles, choose_stop)
+    held = cross_validate(profiles, choose_place)
+    for group in {profile.group for profile in profiles}:
+        assert sorted(others[group] for others in seen) == [0, 10, 10, 10, 10]
     assert held.false_stops[:2] == (200, 200)
     assert held.caught[:2] == (100, 100)
     assert (held.saved_steps, held.unsolved_steps) == (600, 900)
@@ -174,10 +178,9 @@ def test_folds_never_divide_a_task() -> None:
 def test_so_many_false_stops_are_allowed_that_the_rate_is_still_shown() -> None:
     assert [allowed(n, 0.05) for n in (50, 58, 59, 93, 1000)] == [-1, -1, 0, 1, 38]
     assert fewest_solved(0.05) == 74
-    profiles = [Profile("g", True, 9, (1, None)) for _ in range(59)]
-    stops = [lambda profile: profile.stops[0], lambda profile: profile.stops[1]]
-    assert choose(profiles, stops, 0.05) == 1
-    assert choose(profiles, stops[:1], 0.05) is None
+    never = (None,) * (len(FACTORS) - 1)
+    assert choose([Profile("g", True, 9, (1, *never))] * 59, 0.05) == 1
+    assert choose([Profile("g", True, 9, (1,) * len(FACTORS))] * 59, 0.05) is None
 
 
 def test_a_profile_has_the_same_stop_for_every_factor_as_a_replay() -> None:

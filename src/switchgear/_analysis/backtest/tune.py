@@ -70,6 +70,11 @@ class Profile(NamedTuple):
     """For each of `FACTORS`."""
     inferred: bool = False
 
+    def stop(self, place: int | None) -> int | None:
+        """The step after which the factor at this place stops the run; `None`: not before its last step."""
+        at = None if place is None else self.stops[place]
+        return at if at is not None and at < self.steps else None
+
 
 def profile_of(policy: Policy, run: RecordedRun) -> Profile:
     inferred = run.outcome_from == INFERRED
@@ -150,9 +155,6 @@ FOLDS = 5
 FEWEST_UNSOLVED = 10
 """With fewer unsolved runs, the share that would be caught cannot be measured."""
 
-Stop = Callable[[Profile], int | None]
-"""The step after which a run would have been stopped."""
-
 
 class TooLittle(NamedTuple):
     """Why nothing can be proposed, in a sentence."""
@@ -206,43 +208,36 @@ def allowed(solved: int, rate: float) -> int:
     return found
 
 
-def choose(profiles: Sequence[Profile], stops: Sequence[Stop], rate: float) -> int | None:
-    """The first candidate, the most eager, whose false stops are allowed; `None`: there is none.
+def choose(profiles: Sequence[Profile], rate: float) -> int | None:
+    """The place of the first factor, the most eager, whose false stops are allowed; `None`: there is none.
 
-    The candidates are ordered: a later one stops no run that an earlier one lets pass.
+    A higher factor stops no run that a lower one lets pass.
     """
     solved = [profile for profile in profiles if profile.solved]
     most = allowed(len(solved), rate)
-    for place, stop in enumerate(stops):
-        if sum(is_stop(profile, stop) for profile in solved) <= most:
+    for place in range(len(FACTORS)):
+        if sum(profile.stop(place) is not None for profile in solved) <= most:
             return place
     return None
 
 
-def is_stop(profile: Profile, stop: Stop) -> bool:
-    """Whether a run would have been stopped before its last step."""
-    at = stop(profile)
-    return at is not None and at < profile.steps
-
-
 def cross_validate(
-    profiles: Sequence[Profile], choose_stop: Callable[[Sequence[Profile]], Stop | None]
+    profiles: Sequence[Profile], choose_place: Callable[[Sequence[Profile]], int | None]
 ) -> Held:
     """Evaluate each run with what was chosen without its fold. Groups are never split."""
     false_stops = solved = caught = unsolved = saved = steps = 0
     for fold in range(FOLDS):
         inside = [each for each in profiles if fold_of(each.group, FOLDS) == fold]
-        stop = choose_stop([each for each in profiles if fold_of(each.group, FOLDS) != fold])
+        place = choose_place([each for each in profiles if fold_of(each.group, FOLDS) != fold])
         for each in inside:
-            at = each.steps if stop is None else stop(each)
-            stopped = at is not None and at < each.steps
+            at = each.stop(place)
             solved += each.solved is True
-            false_stops += stopped and each.solved is True
+            false_stops += at is not None and each.solved is True
             if each.solved is False:
                 unsolved += 1
                 steps += each.steps
-                caught += stopped
-                saved += each.steps - at if stopped and at is not None else 0
+                caught += at is not None
+                saved += 0 if at is None else each.steps - at
     return Held(rate(false_stops, solved), rate(caught, unsolved), saved, steps)
 
 
@@ -290,45 +285,22 @@ def tune(read: Recordings, policy: Policy, rate: float, tally: RecordingTally) -
     inferred = sum(profile.inferred for profile in known)
     if problem is not None:
         return Tuned(*counts, problem, inferred)
-    found = _Tuning(read, policy, rate).result(profiles)
-    return Tuned(*counts, found, inferred)
+    return Tuned(*counts, _propose(read, policy, rate, known), inferred)
 
 
-class _Tuning(NamedTuple):
+def _propose(
+    read: Recordings, policy: Policy, rate: float, known: Sequence[Profile]
+) -> Proposal | TooLittle:
     """The proposal, once there are enough runs."""
-
-    read: Recordings
-    policy: Policy
-    asked: float
-
-    def result(self, profiles: Sequence[Profile]) -> Proposal | TooLittle:
-        known = [profile for profile in profiles if profile.solved is not None]
-        chosen = self._choice(known)
-        if chosen is None:
-            return TooLittle(
-                f"even with thresholds {FACTORS[-1]:g} times as high, more solved runs are stopped "
-                f"than {self.asked:.2%} allows; try another policy (--policy), or accept a higher rate",
-                more_may_do=False,
-            )
-        proposed = scaled(self.policy, FACTORS[chosen])
-        held = cross_validate(known, self._stop)
-        return Proposal(proposed, FACTORS[chosen], held, self._replay(proposed))
-
-    def _choice(self, profiles: Sequence[Profile]) -> int | None:
-        """The place of the most eager factor that the rate allows."""
-        return choose(profiles, [stop_at(place) for place in range(len(FACTORS))], self.asked)
-
-    def _stop(self, profiles: Sequence[Profile]) -> Stop | None:
-        place = self._choice(profiles)
-        return None if place is None else stop_at(place)
-
-    def _replay(self, proposed: Policy) -> Counts:
-        counts = Counts("tuned")
-        for row in each_run(self.read, Judging((Named("tuned", proposed),)).row, RecordingTally()):
-            counts.add(row.run, row.judged[0])
-        return counts
-
-
-def stop_at(place: int) -> Stop:
-    """The step after which the factor at this place would have stopped a run."""
-    return lambda profile: profile.stops[place]
+    place = choose(known, rate)
+    if place is None:
+        return TooLittle(
+            f"even with thresholds {FACTORS[-1]:g} times as high, more solved runs are stopped "
+            f"than {rate:.2%} allows; try another policy (--policy), or accept a higher rate",
+            more_may_do=False,
+        )
+    proposed, counts = scaled(policy, FACTORS[place]), Counts("tuned")
+    for row in each_run(read, Judging((Named("tuned", proposed),)).row, RecordingTally()):
+        counts.add(row.run, row.judged[0])
+    held = cross_validate(known, partial(choose, rate=rate))
+    return Proposal(proposed, FACTORS[place], held, counts)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from switchgear._agents.events import AgentError
 from switchgear._agents.hook_protocol import Moment
@@ -43,12 +43,11 @@ from switchgear._panel.panel import Panel
 from switchgear._run.circuits import Circuits, Measured
 from switchgear._run.judge import Judgement
 from switchgear._run.options import RunOptions
-from switchgear._stores.base import Transaction
+from switchgear._stores.base import StoredCircuit
 from switchgear._stores.memory import MemoryStore
 from switchgear._text.glob import matcher
 from switchgear.testing import FakeClock
 
-T = TypeVar("T")
 OTHERS = "library"
 """The path of circuits that any caller may record on, so every fact may occur."""
 
@@ -85,40 +84,17 @@ class FactRecordingStore(MemoryStore):
         super().__init__(clock=clock)
         self.received: dict[str, set[str]] = defaultdict(set)
 
-    def note(self, key: str, message: Message) -> None:
+    def _fold_message(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        changed: dict[str, StoredCircuit],
+    ) -> Step:
         if isinstance(message, Record):
             self.received[family_of(key)] |= facts_of(message.signal)
-
-    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        self.note(key, message)
-        return super().apply(key, policy, message, now_s)
-
-    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-
-        def recording(inside: Transaction) -> T:
-            fold = inside.apply
-
-            def apply(key: str, policy: Policy, message: Message) -> Step:
-                self.note(key, message)
-                return fold(key, policy, message)
-
-            return work(_RecordingTransaction(inside, apply))
-
-        return super().transact(name, recording)
-
-
-class _RecordingTransaction:
-    """A transaction that passes its messages to `apply`. Used by one thread."""
-
-    def __init__(self, inside: Transaction, apply: Callable[..., Step]) -> None:
-        object.__setattr__(self, "_inside", inside)
-        object.__setattr__(self, "apply", apply)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inside, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._inside, name, value)
+        return super()._fold_message(key, policy, message, now_s, changed)
 
 
 def paths(config: Config, root: str) -> dict[str, Path]:

@@ -37,8 +37,8 @@ INTERVALS = 2
 LONGEST_HOURS = 24.0 * 7
 COLLECT = (1_000_000, 20, 1_000_000)
 """How seldom Python looks for garbage in the meantime: see `gc.set_threshold`."""
-Progress = Callable[[str, float], object]
-"""Receives which side has simulated how many hours."""
+Progress = Callable[[int, int], object]
+"""Receives the simulated hours that are done and all of them; each side begins at 0."""
 
 
 class Bar(NamedTuple):
@@ -110,11 +110,11 @@ def simulate(
     crew = world.crew()
     plain, guarded = Tally(world, *_limits(on)), Tally(world, *_limits(on))
     with _few_collections(), silenced():
-        Engine(world, plain).run(Unguarded(crew), _hourly(progress, "without breakers"))
+        Engine(world, plain).run(Unguarded(crew), _hourly(progress, world))
         engine = Engine(world, guarded)
         gate = Guarded(crew, on, policies, engine.clock, guarded.hear)
         with gate.panel:
-            engine.run(gate, _hourly(progress, "with breakers"))
+            engine.run(gate, _hourly(progress, world))
     return Result(world, plain, guarded)
 
 
@@ -133,8 +133,12 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _hourly(progress: Progress | None, side: str) -> Callable[[float], object] | None:
-    return None if progress is None else lambda hour: progress(side, hour)
+def _hourly(progress: Progress | None, world: World) -> Callable[[float], object] | None:
+    if progress is None:
+        return None
+    hours = max(1, int(world.length_s / 3600))
+    progress(0, hours)
+    return lambda hour: progress(int(hour), hours)
 
 
 def _check(agents: Any, hours: Any, seed: Any, noise: Any) -> None:

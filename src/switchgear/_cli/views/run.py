@@ -43,16 +43,6 @@ HISTORY = 200
 TREND = 60
 
 
-class Ended(NamedTuple):
-    number: int
-    outcome: str
-    line: str
-    heat: float
-    tests: int | None
-    tests_total: int | None
-    output_chars: int | None
-
-
 class Note(NamedTuple):
     """Something to know: of the run, or of iterations that follow each other."""
 
@@ -76,7 +66,8 @@ class Board(NamedTuple):
     busy: bool = False
     """Whether an iteration runs."""
     doing: str = "starting"
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[dict[str, Any], ...] = ()
+    """The iterations that are over, as iterations.jsonl has them."""
     notes: tuple[Note, ...] = ()
     recent: tuple[str, ...] = ()
     last_error: str = ""
@@ -157,14 +148,14 @@ class Notebook(RunView):
                 self._add(f"{event.kind}: {one_line(event.text)}", event.text)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
-        ended = _end_facts(facts)
+        number = facts["number"]
         with self._mark_changed():
-            history = (*self._board.ended, ended)[-HISTORY:]
-            self._take(run, number=ended.number, busy=False, ended=history, nudge=_nudge(run))
+            history = (*self._board.ended, facts)[-HISTORY:]
+            self._take(run, number=number, busy=False, ended=history, nudge=_nudge(run))
             self._costs.clear()
-            self._add(f"iteration {ended.number}: {ended.line}", facts["error"])
+            self._add(f"iteration {number}: {_ended_line(facts)}", facts["error"])
             for note in facts["notes"]:
-                self._note(note, ended.number)
+                self._note(note, number)
             self._do("deciding what to do next")
 
     def noted(self, text: str) -> None:
@@ -222,19 +213,9 @@ def one_line(text: str, longest: int = 300) -> str:
     return clean(" ".join(text[: 4 * longest].split()), longest)
 
 
-def _end_facts(facts: dict[str, Any]) -> Ended:
-    parts = formats.iteration(facts)
-    if facts["nudge"]:
-        parts.append("nudged")
-    return Ended(
-        facts["number"],
-        facts["outcome"],
-        one_line(", ".join(parts)),
-        facts["heat"],
-        facts["tests_passing"],
-        formats.tests_total(facts),
-        facts["output_chars"],
-    )
+def _ended_line(facts: dict[str, Any]) -> str:
+    nudged = ["nudged"] if facts["nudge"] else []
+    return one_line(", ".join([*formats.iteration(facts), *nudged]))
 
 
 MARKS = {"worked": "✓", "completed": "✓", "failed": "✗", "unproven": "?", "provider": "!"}
@@ -310,9 +291,9 @@ def last_picture(board: Board, size: Size) -> list[Text]:
     shown = board.ended[-room:]
     if len(shown) < len(board.ended):
         lines.append(Text(f"  {size.signs.dots} {len(board.ended) - len(shown)} earlier", "dim"))
-    for ended in shown:
-        line = Text.assemble("  ", _mark(ended, size.signs), f" {ended.number:>3}  ")
-        lines.append(line.append(ended.line))
+    for facts in shown:
+        line = Text.assemble("  ", _mark(facts, size.signs), f" {facts['number']:>3}  ")
+        lines.append(line.append(_ended_line(facts)))
     notes = (
         part
         for note in board.notes[-room:]
@@ -374,16 +355,15 @@ def _state_lines(board: Board, size: Size) -> list[Ranked]:
         (2, _money(board, size)),
         (2, label("time", size).append(f"{clock(board.used_s)}, {left}")),
     ]
-    tests = [each.tests for each in board.ended]
-    if any(each is not None for each in tests):
-        last_run = next(each for each in reversed(board.ended) if each.tests is not None)
-        line = label("tests", size).append(trend(tests, size), "cyan")
-        rows.append((4, line.append(f" {passing(last_run.tests or 0, last_run.tests_total)}")))
-    outputs = [each.output_chars for each in board.ended]
-    if any(each is not None for each in outputs):
-        last = next(each for each in reversed(outputs) if each is not None)
+    if tested := [each for each in board.ended if each["tests_passing"] is not None]:
+        last = tested[-1]
+        shown = passing(last["tests_passing"], formats.tests_total(last))
+        bars = trend([each["tests_passing"] for each in board.ended], size)
+        rows.append((4, label("tests", size).append(bars, "cyan").append(f" {shown}")))
+    outputs = [each["output_chars"] for each in board.ended]
+    if lengths := [each for each in outputs if each is not None]:
         line = label("output", size).append(trend(outputs, size), "cyan")
-        rows.append((4, line.append(f" {plural(last, 'character')}")))
+        rows.append((4, line.append(f" {plural(lengths[-1], 'character')}")))
     if board.last_error:
         rows.append((2, label("last error", size).append(board.last_error, "red")))
     if board.nudge and (board.busy or board.run.get("phase") != "open"):
@@ -395,17 +375,16 @@ def _state_lines(board: Board, size: Size) -> list[Ranked]:
 def _outcomes(board: Board, size: Size) -> Text:
     line = label("iterations", size)
     room = max(size.width - size.label - 2, 1)
-    for ended in board.ended[-room:]:
-        line.append_text(_mark(ended, size.signs))
+    for facts in board.ended[-room:]:
+        line.append_text(_mark(facts, size.signs))
     if board.busy:
         line.append(">" if size.signs is ASCII else "▸", "bold")
     return line
 
 
-def _mark(ended: Ended, signs: Signs) -> Text:
-    marks = ASCII_MARKS if signs is ASCII else MARKS
-    style = OUTCOME_STYLES.get(ended.outcome, "yellow")
-    return Text(marks.get(ended.outcome, signs.dot), style)
+def _mark(facts: dict[str, Any], signs: Signs) -> Text:
+    marks, outcome = ASCII_MARKS if signs is ASCII else MARKS, facts["outcome"]
+    return Text(marks.get(outcome, signs.dot), OUTCOME_STYLES.get(outcome, "yellow"))
 
 
 def _money(board: Board, size: Size) -> Text:

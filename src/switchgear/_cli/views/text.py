@@ -72,19 +72,18 @@ def warn(text: str) -> None:
     say(clean(f"switchgear: {text}", 2000), err=True)
 
 
-def say_lines(text: str, *, err: bool = True) -> None:
-    """Print lines; at a terminal each is broken between words, in a pipe none is."""
-    stream = sys.stderr if err else sys.stdout
-    width = get_terminal_size().columns if stream.isatty() else 0
+def say_lines(text: str) -> None:
+    """Print lines on standard error; at a terminal each is broken between words, in a pipe none is."""
+    width = get_terminal_size().columns if sys.stderr.isatty() else 0
     for line in text.splitlines():
         if not width or len(line) <= width:
-            say(line, err=err)
+            say(line, err=True)
             continue
         indent = "  " if line.startswith("- ") else ""
         for part in textwrap.wrap(
             line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         ):
-            say(part, err=err)
+            say(part, err=True)
 
 
 def typed(text: str) -> str:
