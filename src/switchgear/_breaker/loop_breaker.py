@@ -249,46 +249,10 @@ def policy_of_limits(
     )
 
 
-def stagnation_policy(
-    no_progress: int = 3, same_error: int = 5, output_decline_percent: float = 70.0
-) -> Policy:
-    """No progress, the same error, declining output; open until it is reset."""
-    return loop_policy(
-        consecutive_failures=None,
-        same_error=same_error,
-        no_progress=no_progress,
-        output_decline_percent=output_decline_percent,
-        cooldown_s=None,
-    )
-
-
-def failures_policy(
-    consecutive_failures: int = 3, same_error: int = 5, cooldown_s: float = 30.0
-) -> Policy:
-    """Failures in a row, the same error; after a cooldown one retry decides."""
-    return loop_policy(
-        consecutive_failures=consecutive_failures,
-        same_error=same_error,
-        no_progress=None,
-        output_decline_percent=None,
-        cooldown_s=cooldown_s,
-    )
-
-
 def _one_retry(cooldown_s: float) -> Recovery:
     wait_s = values.check_seconds("LoopBreaker.cooldown_s", cooldown_s)
     # An iteration of an agent takes longer than the wait; the default lease would be the wait.
     return Cooldown(wait_s, max_s=wait_s, lease_s=max(wait_s, 3600.0))
-
-
-def trip_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
-    """The text after "Circuit breaker tripped: "; `None`: no detector trips."""
-    return _cause_words(policy, circuit, now_s, _error_count)
-
-
-def decision_words(policy: Policy, circuit: Circuit, now_s: float) -> str | None:
-    """The reason of a decision; `None`: no detector trips."""
-    return _cause_words(policy, circuit, now_s, _error_text)
 
 
 def failures_in_a_row(row: int, circuit: Circuit) -> int:
@@ -306,27 +270,6 @@ def _error_text(detector: SameError, memory: Any) -> str:
     worst = detector.worst(memory)
     text = "" if worst is None else worst.text
     return f'Same error repeated {plural(detector.threshold, "time")}: "{text}"'
-
-
-def _cause_words(
-    policy: Policy, circuit: Circuit, now_s: float, same_error: Callable[[SameError, Any], str]
-) -> str | None:
-    """The first detector that trips or, while the circuit warns, that is one step before a trip."""
-    needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
-    for detector, memory in zip(policy.detectors, circuit.memories, strict=True):
-        if detector.heat(memory, now_s) < needed:
-            continue
-        if isinstance(detector, SameError):
-            return same_error(detector, memory)
-        if isinstance(detector, ConsecutiveFailures):
-            row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
-            return f"{row} (threshold: {detector.threshold})"
-        if isinstance(detector, NoProgress):
-            row = plural(memory.iterations, "iteration")
-            return f"No progress in {row} (threshold: {detector.threshold})"
-        reason = detector.reason(memory, now_s)
-        return f"Output declined: {reason}" if isinstance(detector, OutputDecline) else reason
-    return None
 
 
 LONGEST_GIST = 600
@@ -416,7 +359,13 @@ class LoopBreaker(Breaker):
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
         """Stops a loop without progress, after a warning; open until `reset()`."""
-        policy = stagnation_policy(no_progress, same_error, output_decline_percent)
+        policy = loop_policy(
+            consecutive_failures=None,
+            same_error=same_error,
+            no_progress=no_progress,
+            output_decline_percent=output_decline_percent,
+            cooldown_s=None,
+        )
         return cls(name, policy=policy, **options)
 
     @classmethod
@@ -429,9 +378,14 @@ class LoopBreaker(Breaker):
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
         """Stops a loop that fails; after the cooldown one retry decides, whatever its error."""
-        return cls(
-            name, policy=failures_policy(consecutive_failures, same_error, cooldown_s), **options
+        policy = loop_policy(
+            consecutive_failures=consecutive_failures,
+            same_error=same_error,
+            no_progress=None,
+            output_decline_percent=None,
+            cooldown_s=cooldown_s,
         )
+        return cls(name, policy=policy, **options)
 
     # Recording
 
@@ -577,7 +531,7 @@ class LoopBreaker(Breaker):
             return LoopDecision(False, state, verdict.reason)
         if state is Phase.CLOSED:
             return LoopDecision(True, state, None)
-        reason = decision_words(self.policy, circuit, self._now_s()) or verdict.reason
+        reason = self._cause_words(_error_text) or verdict.reason
         if verdict.phase is Phase.TRIPPING:
             reason = f"{reason}: one more such iteration opens the circuit"
         elif verdict.phase is Phase.HALF_OPEN:
@@ -587,10 +541,28 @@ class LoopBreaker(Breaker):
     def _trip_reason(self, verdict: Verdict) -> str | None:
         if verdict.admitted:
             return None
-        circuit = self._circuit
-        held = circuit.mode is Mode.HELD_OPEN
-        reason = None if held else trip_words(self.policy, circuit, self._now_s())
+        held = self._circuit.mode is Mode.HELD_OPEN
+        reason = None if held else self._cause_words(_error_count)
         return f"Circuit breaker tripped: {reason or verdict.reason}"
+
+    def _cause_words(self, same_error: Callable[[SameError, Any], str]) -> str | None:
+        """The first detector that trips or, while the circuit warns, that is one step before a trip."""
+        circuit, now_s = self._circuit, self._now_s()
+        needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
+        for detector, memory in zip(self.policy.detectors, circuit.memories, strict=True):
+            if detector.heat(memory, now_s) < needed:
+                continue
+            if isinstance(detector, SameError):
+                return same_error(detector, memory)
+            if isinstance(detector, ConsecutiveFailures):
+                row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
+                return f"{row} (threshold: {detector.threshold})"
+            if isinstance(detector, NoProgress):
+                row = plural(memory.iterations, "iteration")
+                return f"No progress in {row} (threshold: {detector.threshold})"
+            reason = detector.reason(memory, now_s)
+            return f"Output declined: {reason}" if isinstance(detector, OutputDecline) else reason
+        return None
 
     def _status(self, circuit: Circuit) -> LoopStatus:
         memories = self._memories(circuit)

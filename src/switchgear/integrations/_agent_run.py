@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from functools import lru_cache, partial
 from os import urandom
 from threading import Lock
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 from switchgear._agents.events import Usage
@@ -499,9 +498,7 @@ class ModelCall(_GuardedCall):
         self._is_over = False
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """The call is over. Idempotent."""
         self._record(error, failed=self._is_failure(error))
         self._settle(error)
@@ -520,9 +517,7 @@ class ModelCall(_GuardedCall):
         self._is_over = False
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._arecord(error, failed=self._is_failure(error))
         if self._reservation is None and not self.run.judges_cost:
             self._settle(error)
@@ -593,12 +588,7 @@ class ToolCall(_GuardedCall):
         self._inside.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._inside.__exit__(None, None, None)
         error = error or self._raised
         self._record(error, failed=self._is_failure(error))
@@ -615,12 +605,7 @@ class ToolCall(_GuardedCall):
         self._inside.__enter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._inside.__exit__(None, None, None)
         error = error or self._raised
         await self._arecord(error, failed=self._is_failure(error))

@@ -3,7 +3,6 @@
 import pytest
 
 from switchgear import LoopBreaker, Phase
-from switchgear._breaker.loop_breaker import failures_policy
 from switchgear._breaker.presets import LOOP_PRESETS
 from switchgear.testing import FakeClock
 
@@ -38,7 +37,8 @@ def test_the_example_of_the_document(loop: LoopBreaker) -> None:
 
 
 def test_the_defaults_are_those_of_the_document() -> None:
-    assert failures_policy() == failures_policy(3, 5, 30.0)
+    written_out = LoopBreaker.for_failures("loop/1", 3, 5, 30.0)
+    assert LoopBreaker.for_failures("loop/1").policy == written_out.policy
 
 
 def test_the_same_error_trips_although_others_and_successes_come_between(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from switchgear import IterationMetrics, LoopBreaker, LoopDecision, Phase
-from switchgear._breaker.loop_breaker import loop_policy, stagnation_policy
+from switchgear._breaker.loop_breaker import loop_policy
 from switchgear.testing import FakeClock
 
 STUCK = IterationMetrics(files_changed=0, tests_passing=7, output_length=1000)
@@ -111,7 +111,8 @@ def test_reset_closes_and_clears_the_evidence() -> None:
 
 
 def test_the_defaults_are_those_of_the_document() -> None:
-    assert stagnation_policy() == stagnation_policy(3, 5, 70)
+    written_out = LoopBreaker.for_stagnation("loop/1", 3, 5, 70)
+    assert LoopBreaker.for_stagnation("loop/1").policy == written_out.policy
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5, 9])

@@ -19,7 +19,7 @@ from switchgear import (
     Signal,
     detectors,
 )
-from switchgear._breaker.loop_breaker import failures_policy, loop_policy, stagnation_policy
+from switchgear._breaker.loop_breaker import loop_policy
 from switchgear._core.types import Record
 from switchgear._core.wire import dump_circuit, dump_message, load_circuit, load_message
 from switchgear._detectors.policy_wire import dump_policy, load_policy
@@ -258,7 +258,14 @@ def test_loops_of_two_processes_share_a_circuit() -> None:
         assert view.circuit.phase is Phase.CLOSED
 
 
-@pytest.mark.parametrize("policy", [loop_policy(), stagnation_policy(), failures_policy()])
+_POLICIES = [
+    loop_policy(),
+    LoopBreaker.for_stagnation("loop/1").policy,
+    LoopBreaker.for_failures("loop/1").policy,
+]
+
+
+@pytest.mark.parametrize("policy", _POLICIES)
 def test_policies_and_states_survive_being_stored(policy: Policy) -> None:
     loop = LoopBreaker("loop/1", policy=policy, clock=FakeClock())
     loop.record_progress(IterationMetrics(1, 3, 100, 1e9))
