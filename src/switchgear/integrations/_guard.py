@@ -22,6 +22,7 @@ from switchgear._providers.errors import ProviderError, classify
 from switchgear._providers.prices import TokenCost, TokenUsage
 from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest, provider_of, read_request
+from switchgear._providers.upstreams import KEY_HEADERS, error_body, key_header
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._sinks.dispatch import log_exception, log_warning
@@ -44,7 +45,11 @@ _LONGEST_PART = 120
 _NOT_FORWARDED = frozenset(
     ("host", "content-length", "transfer-encoding", "content-encoding", "connection")
 )
-_KEY_HEADERS = frozenset(("authorization", "x-api-key", "x-goog-api-key", "api-key"))
+_REFUSAL_KINDS = {
+    "anthropic": ("billing_error", "overloaded_error"),
+    "google": ("RESOURCE_EXHAUSTED", "UNAVAILABLE"),
+}
+"""What a family calls a refusal by a budget and one by a circuit."""
 _MISTAKES = (TypeError, ValueError, LookupError, AttributeError)
 """Exceptions of a request that could not be built; no provider has seen it."""
 _MISUSES = frozenset(
@@ -303,22 +308,18 @@ class GuardedHttpCall:
 
     def end(self) -> ResponseVerdict:
         verdict, signal, cost = self._judged(ended=True)
-        self._record(signal)
-        self._settle(cost)
+        self._finish(signal, cost)
         return verdict
 
     async def aend(self) -> ResponseVerdict:
         verdict, signal, cost = self._judged(ended=True)
-        await self._arecord(signal)
-        if self.reservation is not None:
-            await beside(lambda: self._settle(cost))
+        await self._afinish(signal, cost)
         return verdict
 
     def fail(self, error: BaseException) -> ProviderError | None:
         """Sending the request or reading the response raised. Returns what it means, if it is a failure."""
         found, signal, cost = self._judged_error(error)
-        self._record(signal)
-        self._settle(cost)
+        self._finish(signal, cost)
         return found
 
     async def afail(self, error: BaseException) -> ProviderError | None:
@@ -326,9 +327,7 @@ class GuardedHttpCall:
         if is_no_evidence(error):
             return self.fail(error)
         found, signal, cost = self._judged_error(error)
-        await self._arecord(signal)
-        if self.reservation is not None:
-            await beside(lambda: self._settle(cost))
+        await self._afinish(signal, cost)
         return found
 
     def close(self) -> None:
@@ -340,13 +339,11 @@ class GuardedHttpCall:
             self.end()
             return
         _, signal, cost = self._judged(ended=False)
-        self._record(signal)
-        self._settle(cost)
+        self._finish(signal, cost)
 
     def give_back(self) -> None:
         """Nothing was sent."""
-        self._record(Signal())
-        self._settle(TokenCost(0))
+        self._finish(Signal(), TokenCost(0))
 
     def _judged(self, *, ended: bool) -> tuple[ResponseVerdict, Signal, TokenCost]:
         if self.is_over:
@@ -400,25 +397,23 @@ class GuardedHttpCall:
             ModelUsage(circuit, request.provider, model, usage, cost.micros, verdict.outcome)
         )
 
-    def _record(self, signal: Signal) -> None:
-        permit, self._permit = self._permit, None
-        self.is_over = True
-        if permit is None:
-            return
-        if signal.ok and signal.cost_micros is None:
+    def _finish(self, signal: Signal, cost: TokenCost) -> None:
+        """Record the result in the circuit, and settle the cost. Idempotent."""
+        permit, self._permit, self.is_over = self._permit, None, True
+        if permit is not None and signal.ok and signal.cost_micros is None:
             self.breaker.succeeded(permit, signal.seconds)
-        else:
+        elif permit is not None:
             self.breaker.ended(permit, signal)
+        self._settle(cost)
 
-    async def _arecord(self, signal: Signal) -> None:
-        permit, self._permit = self._permit, None
-        self.is_over = True
-        if permit is None:
-            return
-        if signal.ok and signal.cost_micros is None:
+    async def _afinish(self, signal: Signal, cost: TokenCost) -> None:
+        permit, self._permit, self.is_over = self._permit, None, True
+        if permit is not None and signal.ok and signal.cost_micros is None:
             await self.breaker.asucceeded(permit, signal.seconds)
-        else:
+        elif permit is not None:
             await self.breaker.aended(permit, signal)
+        if self.reservation is not None:
+            await beside(lambda: self._settle(cost))
 
     def _settle(self, cost: TokenCost) -> None:
         reservation, self.reservation = self.reservation, None
@@ -660,18 +655,10 @@ def refusal_answer(error: Exception, request: ModelRequest | None) -> RefusalAns
     status = 402 if is_budget else 503
     message = f"Switchgear refused this call: {error}"
     family = "openai" if request is None else request.protocol.family
-    body: dict[str, Any]
-    if family == "anthropic":
-        kind = "billing_error" if is_budget else "overloaded_error"
-        body = {"type": "error", "error": {"type": kind, "message": message}}
-    elif family == "google":
-        name = "RESOURCE_EXHAUSTED" if is_budget else "UNAVAILABLE"
-        body = {"error": {"code": status, "message": message, "status": name}}
-    else:
-        code = "budget_exhausted" if is_budget else "circuit_open"
-        body = {
-            "error": {"message": message, "type": "switchgear_refused", "param": None, "code": code}
-        }
+    by_budget, by_circuit = _REFUSAL_KINDS.get(family, ("switchgear_refused", "switchgear_refused"))
+    kind = by_budget if is_budget else by_circuit
+    code = "budget_exhausted" if is_budget else "circuit_open"
+    body = error_body(family, status, kind, message, code)
     node = error.args[0] if error.args else ""
     headers = {
         "content-type": "application/json",
@@ -709,9 +696,10 @@ def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> 
     if fallback.base_url or fallback.api_key:
         # A key is sent only to the provider that it belongs to.
         headers = {
-            name: value for name, value in headers.items() if name.lower() not in _KEY_HEADERS
+            name: value for name, value in headers.items() if name.lower() not in KEY_HEADERS
         }
-        headers.update(_key_header(request.protocol, fallback.api_key))
+        if fallback.api_key:
+            headers.update([key_header(request.protocol.family, fallback.api_key)])
         target = re.sub(r"([?&])key=[^&]*&?", r"\1", target).rstrip("?&")
     return Outgoing(outgoing.method, scheme, host, target, headers, json.dumps(payload).encode())
 
@@ -725,16 +713,6 @@ def _suffix(protocol: ModelProtocol, target: str) -> str:
     }[protocol.family]
     found = re.search(start, target)
     return target if found is None else target[found.start() :]
-
-
-def _key_header(protocol: ModelProtocol, api_key: str) -> dict[str, str]:
-    if not api_key:
-        return {}
-    if protocol.family == "anthropic":
-        return {"x-api-key": api_key}
-    if protocol.family == "google":
-        return {"x-goog-api-key": api_key}
-    return {"authorization": f"Bearer {api_key}"}
 
 
 def _read(outgoing: Outgoing) -> ModelRequest | None:
