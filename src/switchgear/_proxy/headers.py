@@ -37,8 +37,8 @@ def request_headers(headers: Headers, to: Upstream, *, is_metered: bool = False)
             else:
                 kept.append((name, value))
     if to.key:
-        name, value = key_header(to.family, to.key)
-        kept.append((name.encode(), value.encode()))
+        header, key = key_header(to.family, to.key)
+        kept.append((header.encode(), key.encode()))
     return kept
 
 
