@@ -1,14 +1,14 @@
 """One HTTP call, guarded: circuit, budget, metering, refusals and fallbacks, for every client library.
 
 Libraries differ in how a request is sent and how a response is streamed; what must happen is decided here.
-`exchange` is written once as a generator: `run` drives it for blocking clients and `arun` for async ones.
+`exchange` is written once, for blocking and for async clients; see `_steps.py`.
 """
 
 import json
 import math
 import re
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypedDict
 from urllib.parse import quote, urlsplit
 
@@ -26,8 +26,8 @@ from switchgear._providers.upstreams import KEY_HEADERS, error_body, key_header
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._sinks.dispatch import log_exception, log_warning
-from switchgear._system.threads import beside
 from switchgear._text.redact import redact
+from switchgear.integrations._steps import Steps, adrive, drive, in_thread
 
 OnRefusal = Literal["raise", "answer"]
 KEYS = {
@@ -218,26 +218,14 @@ class HttpGuard:
         model = "" if request is None else request.model
         return _circuit_name(self._template, host, provider, model)
 
-    def start(self, attempt: HttpAttempt) -> "GuardedHttpCall":
+    def start(self, attempt: HttpAttempt) -> Steps["GuardedHttpCall"]:
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
         call = GuardedHttpCall(self, attempt)
-        call.took(call.breaker.enter())
+        call.took((yield call.breaker.enter, call.breaker.aenter))
         if self.budget is not None and attempt.request is not None:
+            reserve = partial(self._reserve, self.budget, attempt.request)
             try:
-                call.reservation = self._reserve(self.budget, attempt.request)
-            except BaseException:
-                call.give_back()
-                raise
-        return call
-
-    async def astart(self, attempt: HttpAttempt) -> "GuardedHttpCall":
-        call = GuardedHttpCall(self, attempt)
-        call.took(await call.breaker.aenter())
-        if (node := self.budget) is not None and (request := attempt.request) is not None:
-            try:
-                call.reservation = await beside(
-                    lambda: self._reserve(node, request), Reservation.release
-                )
+                call.reservation = yield in_thread(reserve, Reservation.release)
             except BaseException:
                 call.give_back()
                 raise
@@ -264,7 +252,7 @@ class HttpGuard:
 class GuardedHttpCall:
     """A permit, and a reservation if there is a budget, from the request to the last byte.
 
-    `respond`, `feed` each chunk, then one of `end`, `fail` and `close`; what comes after that is ignored.
+    `respond`, `feed` each chunk, then one of `ending`, `failing` and `close`; what comes after that is ignored.
     """
 
     def __init__(self, guard: HttpGuard, attempt: HttpAttempt) -> None:
@@ -306,28 +294,19 @@ class GuardedHttpCall:
         elif self._status >= 400 and len(self._error_body) < LONGEST_ERROR_BODY:
             self._error_body += chunk[:LONGEST_ERROR_BODY]
 
-    def end(self) -> ResponseVerdict:
+    def ending(self) -> Steps[ResponseVerdict]:
+        """The response has ended."""
         verdict, signal, cost = self._judged(ended=True)
-        self._finish(signal, cost)
+        yield from self._finish(signal, cost)
         return verdict
 
-    async def aend(self) -> ResponseVerdict:
-        verdict, signal, cost = self._judged(ended=True)
-        await self._afinish(signal, cost)
-        return verdict
-
-    def fail(self, error: BaseException) -> ProviderError | None:
+    def failing(self, error: BaseException) -> Steps[ProviderError | None]:
         """Sending the request or reading the response raised. Returns what it means, if it is a failure."""
         found, signal, cost = self._judged_error(error)
-        self._finish(signal, cost)
-        return found
-
-    async def afail(self, error: BaseException) -> ProviderError | None:
-        """`fail` without blocking the event loop; a cancelled task waits for nothing."""
         if is_no_evidence(error):
-            return self.fail(error)
-        found, signal, cost = self._judged_error(error)
-        await self._afinish(signal, cost)
+            drive(self._finish(signal, cost))  # a task that is cancelled waits for nothing
+        else:
+            yield from self._finish(signal, cost)
         return found
 
     def close(self) -> None:
@@ -336,14 +315,14 @@ class GuardedHttpCall:
             return
         meter = self._meter
         if self._status >= 400 or (meter is not None and meter.has_ended):
-            self.end()
+            drive(self.ending())
             return
         _, signal, cost = self._judged(ended=False)
-        self._finish(signal, cost)
+        drive(self._finish(signal, cost))
 
     def give_back(self) -> None:
         """Nothing was sent."""
-        self._finish(Signal(), TokenCost(0))
+        drive(self._finish(Signal(), TokenCost(0)))
 
     def _judged(self, *, ended: bool) -> tuple[ResponseVerdict, Signal, TokenCost]:
         if self.is_over:
@@ -397,23 +376,16 @@ class GuardedHttpCall:
             ModelUsage(circuit, request.provider, model, usage, cost.micros, verdict.outcome)
         )
 
-    def _finish(self, signal: Signal, cost: TokenCost) -> None:
+    def _finish(self, signal: Signal, cost: TokenCost) -> Steps[None]:
         """Record the result in the circuit, and settle the cost. Idempotent."""
+        breaker = self.breaker
         permit, self._permit, self.is_over = self._permit, None, True
         if permit is not None and signal.ok and signal.cost_micros is None:
-            self.breaker.succeeded(permit, signal.seconds)
+            yield breaker.succeeded, breaker.asucceeded, permit, signal.seconds
         elif permit is not None:
-            self.breaker.ended(permit, signal)
-        self._settle(cost)
-
-    async def _afinish(self, signal: Signal, cost: TokenCost) -> None:
-        permit, self._permit, self.is_over = self._permit, None, True
-        if permit is not None and signal.ok and signal.cost_micros is None:
-            await self.breaker.asucceeded(permit, signal.seconds)
-        elif permit is not None:
-            await self.breaker.aended(permit, signal)
+            yield breaker.ended, breaker.aended, permit, signal
         if self.reservation is not None:
-            await beside(lambda: self._settle(cost))
+            yield in_thread(partial(self._settle, cost))
 
     def _settle(self, cost: TokenCost) -> None:
         reservation, self.reservation = self.reservation, None
@@ -445,7 +417,7 @@ def _meaning(error: BaseException) -> ProviderError | None:
 
 
 class Wire(Protocol):
-    """How a client library sends, reads and hands over; each method may return an awaitable for `arun`."""
+    """How a client library sends, reads and hands over; of an async one, `send` and `read` are coroutines."""
 
     def send(self, attempt: HttpAttempt) -> Any:
         """Send it and return the response, with `status_code`, `headers`, `is_closed` and `content`."""
@@ -460,24 +432,21 @@ class Wire(Protocol):
         """The answer to a refused call; raises in its place if that is the way of the library."""
 
 
-Step = tuple[str, Any, Any]
-
-
-def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, Any]:
-    """Serve one call: the steps that block are yielded, and their results are sent in."""
+def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps[Any]:
+    """Serve one call: by the caller's own attempt, or by the first of the fallbacks that can."""
     refusal: Exception | None = None
     failed: Any = None
     for number, attempt in enumerate(attempts, 1):
         is_last = number == len(attempts)
         try:
-            call: GuardedHttpCall = yield "start", attempt, None
+            call = yield from guard.start(attempt)
         except (Rejected, BudgetRefused) as error:
             refusal = refusal or error
             continue
         try:
-            response = yield "send", attempt, None
+            response = yield wire.send, wire.send, attempt
         except BaseException as error:
-            found: ProviderError | None = yield "fail", call, error
+            found = yield from call.failing(error)
             if is_last or found is None or not found.may_fail_over:
                 raise
             refusal = error if isinstance(error, Exception) else None
@@ -487,75 +456,21 @@ def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, An
         if not is_read and (is_last or not call.is_error):
             return wire.hand_over(response, call)
         try:
-            call.feed(response.content if is_read else (yield "read", response, None))
+            call.feed(response.content if is_read else (yield wire.read, wire.read, response))
         except BaseException as error:
-            yield "fail", call, error
+            yield from call.failing(error)
             raise
-        verdict: ResponseVerdict = yield "end", call, None
+        verdict = yield from call.ending()
         if is_last or verdict.error is None or not verdict.error.may_fail_over:
             return response
         failed = response
     if failed is not None:
         return failed  # the fallbacks refuse: the caller sees what the provider answered
-    raise _Unserved(refusal)
+    return _unserved(guard, attempts, wire, refusal)
 
 
-class _Unserved(Exception):
-    """No attempt was made, or all failed without a response."""
-
-
-def _begun(guard: HttpGuard, wire: Wire, step: Step, *, is_async: bool) -> Any:
-    """Do a step of a blocking client; begin that of an async one, which is to be awaited."""
-    kind, on, error = step
-    if kind == "start":
-        return guard.astart(on) if is_async else guard.start(on)
-    if kind == "send":
-        return wire.send(on)
-    if kind == "read":
-        return wire.read(on)
-    if kind == "end":
-        return on.aend() if is_async else on.end()
-    return on.afail(error) if is_async else on.fail(error)
-
-
-def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
-    steps = exchange(attempts, wire)
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = _begun(guard, wire, step, is_async=False)
-            except BaseException as error:  # noqa: BLE001  the generator decides what it means
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as done:
-        return done.value
-    except _Unserved as unserved:
-        return _unserved(guard, attempts, wire, unserved)
-
-
-async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
-    steps = exchange(attempts, wire)
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = await _begun(guard, wire, step, is_async=True)
-            except BaseException as error:  # noqa: BLE001
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as done:
-        return done.value
-    except _Unserved as unserved:
-        return _unserved(guard, attempts, wire, unserved)
-
-
-def _unserved(
-    guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
-) -> Any:
-    error: Any = unserved.args[0]
+def _unserved(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, error: Any) -> Any:
+    """The answer to a call that was refused, or failed without a response; raises in its place."""
     if not isinstance(error, Rejected | BudgetRefused):
         raise error from None
     if guard.on_refused is not None:
@@ -594,9 +509,9 @@ class GuardedChunks:
             call.close()
             raise
         except BaseException as error:
-            call.fail(error)
+            drive(call.failing(error))
             raise
-        call.end()
+        drive(call.ending())
 
     def close(self) -> None:
         """Close the response; before its end this is no failure."""
@@ -624,9 +539,9 @@ class AsyncGuardedChunks:
             call.close()
             raise
         except BaseException as error:
-            await call.afail(error)
+            await adrive(call.failing(error))
             raise
-        await call.aend()
+        await adrive(call.ending())
 
     async def aclose(self) -> None:
         try:
