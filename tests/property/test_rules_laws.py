@@ -10,7 +10,8 @@ from switchgear._rules.builtin import builtin_rules
 from switchgear._rules.effects import Place
 from switchgear._rules.patterns import name_matches, path_matches
 from switchgear._rules.rules import judge
-from switchgear._rules.shell.parser import Setting, commands_of, join
+from switchgear._rules.shell.parser import commands_of, join
+from switchgear._rules.shell.words import Setting
 
 RULES = builtin_rules()
 PLACE = Place("/w", home="/home/me", protected=("/w/switchgear.yaml",))

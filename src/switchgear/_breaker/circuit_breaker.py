@@ -12,7 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import lru_cache, wraps
-from types import CoroutineType, TracebackType
+from types import CoroutineType
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from switchgear._breaker.handle import Breaker
@@ -251,12 +251,7 @@ class CircuitBreaker(Breaker):
         enter_block(self, self.enter(), self.stopwatch(), frame)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
         if block is None:
             left_elsewhere(self, error)
@@ -274,12 +269,7 @@ class CircuitBreaker(Breaker):
         enter_block(self, await self.aenter(), self.stopwatch(), frame)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
         if block is None:
             left_elsewhere(self, error)

@@ -593,16 +593,8 @@ class Breaker:
     def _isolation(self, times: Times) -> Refusal | None:
         """The refusal of this process while its own calls fail and those of others succeed."""
         own = None if self._shared is None else self._shared.own
-        if own is None:
-            return None
-        until_s = refuses_until_s(self.policy, own)
-        if until_s == -math.inf:
-            return None
-        until_s += times.ahead_s
-        self._refuse_until_s = min(until_s, times.reread_s)
-        last_error = own.failures[-1].error if own.failures else None
-        reason = isolation_reason(standing(self.policy, own, own.seen_s).reason)
-        return Refusal(own.phase, reason, until_s, last_error, False)
+        refusal = None if own is None else self._what_to_refuse_with(own, times)
+        return refusal and refusal._replace(reason=isolation_reason(refusal.reason))
 
     def _set_run(self, run: SuccessRun | None, times: Times | None = None) -> None:
         polls = self._polls if times is None else times.reread_s < math.inf

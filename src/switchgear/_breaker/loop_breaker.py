@@ -272,27 +272,6 @@ def _error_text(detector: SameError, memory: Any) -> str:
     return f'Same error repeated {plural(detector.threshold, "time")}: "{text}"'
 
 
-def _cause_words(
-    policy: Policy, circuit: Circuit, now_s: float, same_error: Callable[[SameError, Any], str]
-) -> str | None:
-    """The first detector that trips or, while the circuit warns, that is one step before a trip."""
-    needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
-    for detector, memory in zip(policy.detectors, circuit.memories, strict=True):
-        if detector.heat(memory, now_s) < needed:
-            continue
-        if isinstance(detector, SameError):
-            return same_error(detector, memory)
-        if isinstance(detector, ConsecutiveFailures):
-            row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
-            return f"{row} (threshold: {detector.threshold})"
-        if isinstance(detector, NoProgress):
-            row = plural(memory.iterations, "iteration")
-            return f"No progress in {row} (threshold: {detector.threshold})"
-        reason = detector.reason(memory, now_s)
-        return f"Output declined: {reason}" if isinstance(detector, OutputDecline) else reason
-    return None
-
-
 LONGEST_GIST = 600
 """Maximum characters kept of an error: about forty words."""
 
@@ -552,7 +531,7 @@ class LoopBreaker(Breaker):
             return LoopDecision(False, state, verdict.reason)
         if state is Phase.CLOSED:
             return LoopDecision(True, state, None)
-        reason = _cause_words(self.policy, circuit, self._now_s(), _error_text) or verdict.reason
+        reason = self._cause_words(_error_text) or verdict.reason
         if verdict.phase is Phase.TRIPPING:
             reason = f"{reason}: one more such iteration opens the circuit"
         elif verdict.phase is Phase.HALF_OPEN:
@@ -562,10 +541,28 @@ class LoopBreaker(Breaker):
     def _trip_reason(self, verdict: Verdict) -> str | None:
         if verdict.admitted:
             return None
-        circuit = self._circuit
-        held = circuit.mode is Mode.HELD_OPEN
-        reason = None if held else _cause_words(self.policy, circuit, self._now_s(), _error_count)
+        held = self._circuit.mode is Mode.HELD_OPEN
+        reason = None if held else self._cause_words(_error_count)
         return f"Circuit breaker tripped: {reason or verdict.reason}"
+
+    def _cause_words(self, same_error: Callable[[SameError, Any], str]) -> str | None:
+        """The first detector that trips or, while the circuit warns, that is one step before a trip."""
+        circuit, now_s = self._circuit, self._now_s()
+        needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
+        for detector, memory in zip(self.policy.detectors, circuit.memories, strict=True):
+            if detector.heat(memory, now_s) < needed:
+                continue
+            if isinstance(detector, SameError):
+                return same_error(detector, memory)
+            if isinstance(detector, ConsecutiveFailures):
+                row = plural(failures_in_a_row(memory, circuit), "consecutive failure")
+                return f"{row} (threshold: {detector.threshold})"
+            if isinstance(detector, NoProgress):
+                row = plural(memory.iterations, "iteration")
+                return f"No progress in {row} (threshold: {detector.threshold})"
+            reason = detector.reason(memory, now_s)
+            return f"Output declined: {reason}" if isinstance(detector, OutputDecline) else reason
+        return None
 
     def _status(self, circuit: Circuit) -> LoopStatus:
         memories = self._memories(circuit)

@@ -1,6 +1,5 @@
 """Permits of several circuits for one piece of work: each circuit records the result."""
 
-from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
@@ -67,12 +66,7 @@ class Permits:
                 enter_probe(breaker, permit)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for breaker, permit, started_s in self._unused_permits():
             seconds = breaker.seconds_since(started_s)
             if error is None:

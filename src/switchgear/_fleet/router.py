@@ -376,13 +376,9 @@ class Router:
         by: Settings,
         agent: str,
         tried: Mapping[Candidate, str],
-        *,
-        story: str | None = None,
-        locks: Collection[str] = (),
-        budget: str | None = None,
-        estimate_micros: int | None = None,
-        estimate: Money | str | None = None,
+        **where: Unpack[RouteOptions],
     ) -> Route:
+        story, locks = where.get("story"), where.get("locks", ())
         wanted = by.crew.agent(agent)
         route = Route(agent, story)
         on = by.breakers
@@ -393,7 +389,7 @@ class Router:
             is_free = not locks or self._free(route, by, locks)
             if is_free and self._all_admit(route, shared, None, None):
                 found = self._first(route, by, wanted, tried)
-                if found is not None and self._reserve(route, budget, estimate_micros, estimate):
+                if found is not None and self._reserve(route, where):
                     route.choose(*found, rerouted=found != (agent, wanted.model))
                     self._note(wanted, found, route.refused)
                     return route
@@ -530,21 +526,14 @@ class Router:
             route.permits.append(Acquired(breaker, permit))
         return True
 
-    def _reserve(
-        self,
-        route: Route,
-        budget: str | None,
-        estimate_micros: int | None,
-        estimate: Money | str | None,
-    ) -> bool:
+    def _reserve(self, route: Route, where: RouteOptions) -> bool:
+        budget, micros = where.get("budget"), where.get("estimate_micros")
         if budget is None:
             return True
-        if estimate is not None:
-            estimate_micros = micros_of("estimate", estimate, estimate_micros)
+        if (estimate := where.get("estimate")) is not None:
+            micros = micros_of("estimate", estimate, micros)
         try:
-            route.reservation = self.panel.budgets.reserve(
-                budget, estimate_micros, owner=route.agent
-            )
+            route.reservation = self.panel.budgets.reserve(budget, micros, owner=route.agent)
         except BudgetRefused as refused:
             route.refused.append(Refused(None, None, f"budget {budget}", refused.why, None))
             return False

@@ -1,7 +1,7 @@
-"""The model APIs that requests can be forwarded to, and what an address of one must be. Pure."""
+"""The model APIs that requests can be forwarded to: their addresses, keys and errors. Pure."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 ANTHROPIC, OPENAI, GOOGLE = "anthropic", "openai", "google"
@@ -12,6 +12,8 @@ DEFAULT_URLS = {
 }
 """The upstreams that are known without an option."""
 ALIASES = {"gemini": GOOGLE}
+KEY_HEADERS = ("x-api-key", "authorization", "x-goog-api-key", "api-key")
+"""The headers that carry a key, the one that counts first."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -50,3 +52,29 @@ def upstream(name: str, url: str, family: str = "", key: str = "") -> Upstream:
     if parts.username or parts.password:
         raise ValueError(f"upstream {name!r}: the URL must hold no password")
     return Upstream(name, family, url.rstrip("/"), key)
+
+
+def key_header(family: str, key: str) -> tuple[str, str]:
+    """The header that carries a key to an API of this family."""
+    if family == "anthropic":
+        return "x-api-key", key
+    if family == "google":
+        return "x-goog-api-key", key
+    return "authorization", f"Bearer {key}"
+
+
+def error_body(
+    family: str, status: int, kind: str, message: str, code: str | None = None
+) -> dict[str, Any]:
+    """The body of an error response in the format of a family.
+
+    `kind` is the family's name for the error; `code` is for `openai`, which has both.
+
+    >>> error_body("anthropic", 529, "overloaded_error", "try later")
+    {'type': 'error', 'error': {'type': 'overloaded_error', 'message': 'try later'}}
+    """
+    if family == "anthropic":
+        return {"type": "error", "error": {"type": kind, "message": message}}
+    if family == "google":
+        return {"error": {"code": status, "message": message, "status": kind}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}

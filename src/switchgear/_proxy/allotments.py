@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import NamedTuple
 
+from switchgear._budgets.allowance import free_budget
 from switchgear._budgets.budgets import Budgets, Reservation
-from switchgear._budgets.tree import BudgetNode, is_reservation, parent_of, root_of
+from switchgear._budgets.tree import root_of
 from switchgear._core.errors import BudgetRefused, StoreError
 
 LEASE_S = 60.0
@@ -135,9 +135,8 @@ class NodeBudget:
             self._flush()
             budgets = self._budgets()
             self._open(budgets)
-            nodes = budgets.book(root_of(self.node)).nodes
-            free_micros, held_micros = _free(nodes, self.node)
-            amount, share_micros = self._amount(estimate, free_micros, held_micros)
+            found = free_budget(budgets, self.node)
+            amount, share_micros = self._amount(estimate, found.free_micros, found.held_micros)
             reservation = budgets.reserve(
                 self.node, amount, owner=self._owner, lease_s=LEASE_S, allow_unknown=True
             )
@@ -164,7 +163,7 @@ class NodeBudget:
         if free * LEAST > need and held <= 0 and not estimate.is_learned:
             # Sizes overestimate. The first call shows what calls cost, and has all that is left.
             return free, free
-        raise BudgetShort(self.node, max(0, free), max(0, held), need)
+        raise BudgetShort(self.node, free, held, need)
 
     def _open(self, budgets: Budgets) -> None:
         if self._is_opened:
@@ -250,25 +249,3 @@ class NodeBudget:
             with suppress(BudgetRefused, StoreError):  # the end of the lease settles it
                 # What is running counts as it was reserved.
                 allotment.reservation.settle(allotment.spent + allotment.reserved)
-
-
-def _free(nodes: dict[str, BudgetNode], node: str) -> tuple[int | None, int]:
-    """What is free at a node, by the scarcest above it, and what reservations hold of that."""
-    if node not in nodes:
-        raise BudgetRefused(node, "there is no such budget", None)
-    limited: list[tuple[int, str]] = []
-    at = node
-    while at:
-        free = nodes[at].free_micros if at in nodes else None
-        if free is not None:
-            limited.append((free, at))
-        at = parent_of(at)
-    if not limited:
-        return None, 0
-    scarce, payer = min(limited, key=itemgetter(0))
-    held = sum(
-        each.claim_micros
-        for path, each in nodes.items()
-        if is_reservation(path) and path.startswith(f"{payer}/")
-    )
-    return scarce, held

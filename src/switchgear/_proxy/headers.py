@@ -4,9 +4,8 @@ import hmac
 from collections.abc import Iterable
 from hashlib import sha256
 
-from switchgear._providers.upstreams import Upstream
+from switchgear._providers.upstreams import KEY_HEADERS, Upstream, key_header
 from switchgear._proxy.http1 import Headers
-from switchgear._proxy.identity import KEY_HEADERS
 
 TOKEN_HEADER = b"x-switchgear-token"
 _HOP_BY_HOP = frozenset(
@@ -38,7 +37,8 @@ def request_headers(headers: Headers, to: Upstream, *, is_metered: bool = False)
             else:
                 kept.append((name, value))
     if to.key:
-        kept.append(_key_header(to))
+        header, key = key_header(to.family, to.key)
+        kept.append((header.encode(), key.encode()))
     return kept
 
 
@@ -79,12 +79,3 @@ def _connection_headers(headers: Headers) -> frozenset[bytes]:
         if name.lower() == b"connection"
         for part in value.split(b",")
     )
-
-
-def _key_header(to: Upstream) -> tuple[bytes, bytes]:
-    key = to.key.encode()
-    if to.family == "anthropic":
-        return b"x-api-key", key
-    if to.family == "google":
-        return b"x-goog-api-key", key
-    return b"authorization", b"Bearer " + key

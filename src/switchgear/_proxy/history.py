@@ -143,8 +143,8 @@ def is_user_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> bool:
 def _anthropic(messages: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
     thought: Any = ""
-    for message in _dicts(messages):
-        blocks = _dicts(message.get("content"))
+    for message in fields.objects(messages):
+        blocks = fields.objects(message.get("content"))
         if message.get("role") == "assistant":
             open_calls = [
                 PendingCall(_str(block.get("id")), _str(block.get("name")), block.get("input"))
@@ -172,7 +172,7 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
     done: list[FinishedCall] = []
     thought: Any = ""
-    for message in _dicts(messages):
+    for message in fields.objects(messages):
         if message.get("role") == "tool":
             wanted = _str(message.get("tool_call_id"))
             found = next((call for call in open_calls if call.id == wanted), None)
@@ -188,7 +188,7 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
                 PendingCall(
                     _str(call.get("id")), _str(about.get("name")), _args(about.get("arguments"))
                 )
-                for call in _dicts(message.get("tool_calls"))
+                for call in fields.objects(message.get("tool_calls"))
                 if isinstance(about := call.get("function") or call.get("custom"), dict)
             ]
             thought = message.get("content")
@@ -200,7 +200,7 @@ def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn
     known = dict(made)
     done: list[FinishedCall] = []
     thought: Any = ""
-    for item in _dicts(items):
+    for item in fields.objects(items):
         kind = _str(item.get("type"))
         if kind.endswith("_output"):
             call = known.get(_str(item.get("call_id")))
@@ -252,8 +252,8 @@ def _clip(text: str) -> str:
 def _gemini(contents: Any) -> Iterator[ToolTurn]:
     open_calls: list[PendingCall] = []
     thought: Any = ""
-    for content in _dicts(contents):
-        parts = _dicts(content.get("parts"))
+    for content in fields.objects(contents):
+        parts = fields.objects(content.get("parts"))
         if content.get("role") == "model":
             calls = [
                 PendingCall(_str(about.get("id")), _str(about.get("name")), about.get("args"))
@@ -301,7 +301,7 @@ def _result(content: Any) -> str:
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    parts = (part.get("text") for part in _dicts(content) if not part.get("thought"))
+    parts = (part.get("text") for part in fields.objects(content) if not part.get("thought"))
     return "\n".join(part for part in parts if isinstance(part, str))
 
 
@@ -316,7 +316,3 @@ def _args(text: Any) -> Any:
 
 def _str(value: Any) -> str:
     return value[:500] if isinstance(value, str) else ""
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.hook_protocol import safe_id
 from switchgear._providers.traffic import ModelProtocol
+from switchgear._providers.upstreams import KEY_HEADERS
 
-KEY_HEADERS = ("x-api-key", "authorization", "x-goog-api-key", "api-key")
 _AGENTS: tuple[tuple[str, str], ...] = (
     ("claude-cli", "claude"),
     ("claude-code", "claude"),

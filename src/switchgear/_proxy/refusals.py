@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from switchgear._providers.traffic import ModelProtocol
+from switchgear._providers.upstreams import error_body
 
 
 class Reaction(StrEnum):
@@ -74,31 +75,24 @@ def answer(refusal: ProxyRefusal, protocol: ModelProtocol, agent: str) -> HttpAn
 
 
 def _body(family: str, status: int, refusal: ProxyRefusal, wait: int | None) -> dict[str, Any]:
-    message = refusal.why
     if family == "anthropic":
-        error: dict[str, Any] = {"type": _ANTHROPIC[status], "message": message}
-        return {"type": "error", "error": error}
+        return error_body(family, status, _ANTHROPIC[status], refusal.why)
     if family == "google":
-        error = {"code": status, "message": message, "status": _GOOGLE[status]}
+        body = error_body(family, status, _GOOGLE[status], refusal.why)
         if wait is not None:
-            error["details"] = [
+            body["error"]["details"] = [
                 {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{wait}s"}
             ]
-        return {"error": error}
+        return body
     kind = {429: "rate_limit_error", 402: "insufficient_quota"}.get(status, "invalid_request_error")
     code = {"wait": "rate_limit_exceeded"}.get(refusal.reaction, f"switchgear_{refusal.cause}")
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    return error_body(family, status, kind, refusal.why, code)
 
 
 def failure(status: int, why: str, family: str) -> HttpAnswer:
     """The response where the proxy itself could not do it: in the provider's format, too."""
     kind = {"anthropic": "api_error", "google": "UNAVAILABLE"}.get(family, "server_error")
-    body: dict[str, Any] = {"error": {"message": why, "type": kind, "param": None, "code": None}}
-    if family == "anthropic":
-        body = {"type": "error", "error": {"type": kind, "message": why}}
-    elif family == "google":
-        body = {"error": {"code": status, "message": why, "status": kind}}
-    text = json.dumps(body, ensure_ascii=False).encode()
+    text = json.dumps(error_body(family, status, kind, why), ensure_ascii=False).encode()
     return HttpAnswer(status, ((b"content-type", b"application/json"),), text)
 
 

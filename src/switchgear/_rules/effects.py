@@ -13,7 +13,8 @@ from switchgear._rules.interpreter_code import joined
 from switchgear._rules.patterns import word_set
 from switchgear._rules.program_effects import Effects, paths_in
 from switchgear._rules.programs import GUARD_NAME, OPERATED, effects_of, effects_of_words
-from switchgear._rules.shell.parser import UNKNOWN, Setting, TooLong, Work, join
+from switchgear._rules.shell.parser import join
+from switchgear._rules.shell.words import UNKNOWN, Setting, TooLong, Work
 
 _SHELL_KEYS = frozenset(("command", "cmd", "script", "shell_command", "bash", "commands"))
 _TYPED_KEYS = frozenset(

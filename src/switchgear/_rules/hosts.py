@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from switchgear._rules.patterns import word_set
-from switchgear._rules.shell.parser import UNKNOWN, ShellCommand
+from switchgear._rules.shell.parser import ShellCommand
+from switchgear._rules.shell.words import UNKNOWN
 
 _CALLS = word_set("""
     curl wget http https xh nc ncat netcat telnet ssh scp sftp rsync ftp lftp aria2c socat openssl

@@ -24,7 +24,8 @@ from switchgear._rules.options import has_flag, is_short, values_of, with_next
 from switchgear._rules.patterns import ANY, word_set
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds
-from switchgear._rules.shell.parser import LONGEST_PATH, ShellCommand, TooLong, join
+from switchgear._rules.shell.parser import ShellCommand, join
+from switchgear._rules.shell.words import LONGEST_PATH, TooLong
 
 _WRITES_ALL = frozenset(("tee", "touch", "truncate", "mkdir", "sponge"))
 _ALTERS_ALL = frozenset(("chmod", "chown", "chgrp", "chattr", "setfacl", "setfattr", "xattr"))

@@ -43,20 +43,16 @@ from switchgear._rules.program_effects import (
 from switchgear._rules.readers import only_reads
 from switchgear._rules.shell.filters import finds, listed_below
 from switchgear._rules.shell.parser import (
-    DEEPEST,
     FILE,
     MOST_WORDS,
-    UNKNOWN,
     Redirect,
-    Setting,
     ShellCommand,
-    TooLong,
-    Work,
     commands_of,
     join,
     unwrapped,
     within,
 )
+from switchgear._rules.shell.words import DEEPEST, UNKNOWN, Setting, TooLong, Work
 
 GUARD_NAME = "switchgear"
 """The command that agents must not give orders to, directly or through another program."""

@@ -23,7 +23,7 @@ from switchgear._rules.patterns import (
 )
 from switchgear._rules.program_effects import Effects
 from switchgear._rules.programs import OPERATED
-from switchgear._rules.shell.parser import UNKNOWN, TooLong
+from switchgear._rules.shell.words import UNKNOWN, TooLong
 
 _UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _ALPHABET = f"abcdefghijklmnopqrstuvwxyz{_UPPER}_-"

@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from functools import lru_cache, partial
 from os import urandom
 from threading import Lock
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 from switchgear._agents.events import Usage
@@ -33,6 +32,7 @@ from switchgear._sinks.dispatch import log_warning
 from switchgear._stuck.messages import progress_warning
 from switchgear._system.threads import beside
 from switchgear._text.redact import shortened
+from switchgear.integrations._steps import Steps, adrive, drive, in_thread
 
 OnRefusal = Literal["raise", "answer"]
 Refused = (Rejected, BudgetRefused)
@@ -303,16 +303,16 @@ class GuardedRun:
 
     def check(self) -> None:
         """Raise `Rejected` if this run, or one around it, is stopped."""
-        for session in self._sessions():
-            permit = session.enter()
-            if permit.probe:
-                session.give_back(permit)
+        drive(self.checking())
 
     async def acheck(self) -> None:
+        await adrive(self.checking())
+
+    def checking(self) -> Steps[None]:
         for session in self._sessions():
-            permit = await session.aenter()
+            permit: Permit = yield session.enter, session.aenter
             if permit.probe:
-                await session.agive_back(permit)
+                yield session.give_back, session.agive_back, permit
 
     async def arefusal(self, name: ModelName) -> Rejected | None:
         """Why a model call would be refused by the run or a circuit now; `None`: it would not.
@@ -421,32 +421,42 @@ class _GuardedCall:
         """The wait that an error asks for otherwise than by `Retry-After`; only providers do."""
         return None
 
-    def _record(self, error: BaseException | None, *, failed: bool) -> None:
+    def _record(self, error: BaseException | None, *, failed: bool) -> Steps[None]:
         if (used := self._used()) is None:
             return
-        permit, seconds = used
+        (permit, seconds), breaker = used, self.breaker
         if error is None and not failed:
-            self.breaker.succeeded(permit, seconds)
-        elif error is None:
-            self.breaker.record(Signal(ok=False, seconds=seconds, error=self._failure), permit)
-        elif failed:
-            self.breaker._failed(permit, error, seconds, self._wait_s(error))  # noqa: SLF001
-        else:
-            self.breaker.give_back(permit)
-
-    async def _arecord(self, error: BaseException | None, *, failed: bool) -> None:
-        if (used := self._used()) is None:
-            return
-        permit, seconds = used
-        if error is None and not failed:
-            await self.breaker.asucceeded(permit, seconds)
+            yield breaker.succeeded, breaker.asucceeded, permit, seconds
         elif error is None:
             signal = Signal(ok=False, seconds=seconds, error=self._failure)
-            await self.breaker.arecord(signal, permit)
+            yield breaker.record, breaker.arecord, signal, permit
         elif failed:
-            await self.breaker._afailed(permit, error, seconds, self._wait_s(error))  # noqa: SLF001
+            wait_s = self._wait_s(error)
+            yield breaker._failed, breaker._afailed, permit, error, seconds, wait_s  # noqa: SLF001
         else:
-            await self.breaker.agive_back(permit)
+            yield breaker.give_back, breaker.agive_back, permit
+
+    def _enter(self) -> Steps[None]:
+        """Acquire what the call needs. Raises `Rejected` or `BudgetRefused`; then nothing is held."""
+        raise NotImplementedError
+
+    def _exit(self, error: BaseException | None) -> Steps[None]:
+        """The call is over. Idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        drive(self._enter())
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        drive(self._exit(error))
+
+    async def __aenter__(self) -> Self:
+        await adrive(self._enter())
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await adrive(self._exit(error))
 
 
 class ModelCall(_GuardedCall):
@@ -488,47 +498,24 @@ class ModelCall(_GuardedCall):
             cost_micros,
         )
 
-    def __enter__(self) -> Self:
-        self.run.check()
-        self._take(self.breaker.enter())
-        if self.run.budget is not None:
-            try:
-                self._reservation = self.run.guard.reserve(self.run.budget)
-            except BaseException as error:
-                self._record(error, failed=False)
-                raise
-        self._is_over = False
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        """The call is over. Idempotent."""
-        self._record(error, failed=self._is_failure(error))
-        self._settle(error)
-
-    async def __aenter__(self) -> Self:
-        await self.run.acheck()
-        self._take(await self.breaker.aenter())
+    def _enter(self) -> Steps[None]:
+        yield from self.run.checking()
+        self._take((yield self.breaker.enter, self.breaker.aenter))
         if (node := self.run.budget) is not None:
+            reserve = partial(self.run.guard.reserve, node)
             try:
-                self._reservation = await beside(
-                    lambda: self.run.guard.reserve(node), Reservation.release
-                )
+                self._reservation = yield in_thread(reserve, Reservation.release)
             except BaseException as error:
-                await self._arecord(error, failed=False)
+                yield from self._record(error, failed=False)
                 raise
         self._is_over = False
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        await self._arecord(error, failed=self._is_failure(error))
+    def _exit(self, error: BaseException | None) -> Steps[None]:
+        yield from self._record(error, failed=self._is_failure(error))
         if self._reservation is None and not self.run.judges_cost:
             self._settle(error)
         else:
-            await beside(lambda: self._settle(error))
+            yield in_thread(partial(self._settle, error))
 
     def _is_failure(self, error: BaseException | None) -> bool:
         if error is None:
@@ -585,49 +572,21 @@ class ToolCall(_GuardedCall):
     async def afinished(self, result: Any, *, failed: bool = False) -> str | None:
         return await beside(partial(self.finished, result, failed=failed))
 
-    def __enter__(self) -> Self:
-        self.run.check()
+    def _enter(self) -> Steps[None]:
+        yield from self.run.checking()
         try:
-            self._take(self.breaker.enter())
+            self._take((yield self.breaker.enter, self.breaker.aenter))
         except Rejected as refusal:
-            self._observe_refusal(refusal)
+            yield in_thread(partial(self._observe_refusal, refusal))
             raise
         self._inside.__enter__()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _exit(self, error: BaseException | None) -> Steps[None]:
         self._inside.__exit__(None, None, None)
         error = error or self._raised
-        self._record(error, failed=self._is_failure(error))
+        yield from self._record(error, failed=self._is_failure(error))
         if error is not None and self._is_failure(error):
-            self._observe_error(error)
-
-    async def __aenter__(self) -> Self:
-        await self.run.acheck()
-        try:
-            self._take(await self.breaker.aenter())
-        except Rejected as refusal:
-            await beside(partial(self._observe_refusal, refusal))
-            raise
-        self._inside.__enter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._inside.__exit__(None, None, None)
-        error = error or self._raised
-        await self._arecord(error, failed=self._is_failure(error))
-        if error is not None and self._is_failure(error):
-            await beside(lambda: self._observe_error(error))
+            yield in_thread(partial(self._observe_error, error))
 
     def _observe_refusal(self, refusal: Rejected) -> None:
         """A refused call is a step too: an agent that repeats it makes no progress."""

@@ -1,14 +1,14 @@
 """One HTTP call, guarded: circuit, budget, metering, refusals and fallbacks, for every client library.
 
 Libraries differ in how a request is sent and how a response is streamed; what must happen is decided here.
-`exchange` is written once as a generator: `run` drives it for blocking clients and `arun` for async ones.
+`exchange` is written once, for blocking and for async clients; see `_steps.py`.
 """
 
 import json
 import math
 import re
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypedDict
 from urllib.parse import quote, urlsplit
 
@@ -22,10 +22,11 @@ from switchgear._providers.errors import ProviderError, classify
 from switchgear._providers.prices import TokenCost, TokenUsage
 from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest, provider_of, read_request
+from switchgear._providers.upstreams import KEY_HEADERS, error_body, key_header
 from switchgear._providers.usage import Metered, ResponseMeter
 from switchgear._providers.verdicts import ResponseVerdict, judge_response
 from switchgear._sinks.dispatch import log_exception, log_warning
-from switchgear._system.threads import beside
+from switchgear.integrations._steps import Steps, adrive, drive, in_thread
 
 OnRefusal = Literal["raise", "answer"]
 KEYS = {
@@ -43,7 +44,11 @@ _LONGEST_PART = 120
 _NOT_FORWARDED = frozenset(
     ("host", "content-length", "transfer-encoding", "content-encoding", "connection")
 )
-_KEY_HEADERS = frozenset(("authorization", "x-api-key", "x-goog-api-key", "api-key"))
+_REFUSAL_KINDS = {
+    "anthropic": ("billing_error", "overloaded_error"),
+    "google": ("RESOURCE_EXHAUSTED", "UNAVAILABLE"),
+}
+"""What a family calls a refusal by a budget and one by a circuit."""
 _MISTAKES = (TypeError, ValueError, LookupError, AttributeError)
 """Exceptions of a request that could not be built; no provider has seen it."""
 _MISUSES = frozenset(
@@ -212,26 +217,14 @@ class HttpGuard:
         model = "" if request is None else request.model
         return _circuit_name(self._template, host, provider, model)
 
-    def start(self, attempt: HttpAttempt) -> "GuardedHttpCall":
+    def start(self, attempt: HttpAttempt) -> Steps["GuardedHttpCall"]:
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
         call = GuardedHttpCall(self, attempt)
-        call.took(call.breaker.enter())
+        call.took((yield call.breaker.enter, call.breaker.aenter))
         if self.budget is not None and attempt.request is not None:
+            reserve = partial(self._reserve, self.budget, attempt.request)
             try:
-                call.reservation = self._reserve(self.budget, attempt.request)
-            except BaseException:
-                call.give_back()
-                raise
-        return call
-
-    async def astart(self, attempt: HttpAttempt) -> "GuardedHttpCall":
-        call = GuardedHttpCall(self, attempt)
-        call.took(await call.breaker.aenter())
-        if (node := self.budget) is not None and (request := attempt.request) is not None:
-            try:
-                call.reservation = await beside(
-                    lambda: self._reserve(node, request), Reservation.release
-                )
+                call.reservation = yield in_thread(reserve, Reservation.release)
             except BaseException:
                 call.give_back()
                 raise
@@ -258,7 +251,7 @@ class HttpGuard:
 class GuardedHttpCall:
     """A permit, and a reservation if there is a budget, from the request to the last byte.
 
-    `respond`, `feed` each chunk, then one of `end`, `fail` and `close`; what comes after that is ignored.
+    `respond`, `feed` each chunk, then one of `ending`, `failing` and `close`; what comes after that is ignored.
     """
 
     def __init__(self, guard: HttpGuard, attempt: HttpAttempt) -> None:
@@ -300,34 +293,19 @@ class GuardedHttpCall:
         elif self._status >= 400 and len(self._error_body) < LONGEST_ERROR_BODY:
             self._error_body += chunk[:LONGEST_ERROR_BODY]
 
-    def end(self) -> ResponseVerdict:
+    def ending(self) -> Steps[ResponseVerdict]:
+        """The response has ended."""
         verdict, signal, cost = self._judged(ended=True)
-        self._record(signal)
-        self._settle(cost)
+        yield from self._finish(signal, cost)
         return verdict
 
-    async def aend(self) -> ResponseVerdict:
-        verdict, signal, cost = self._judged(ended=True)
-        await self._arecord(signal)
-        if self.reservation is not None:
-            await beside(lambda: self._settle(cost))
-        return verdict
-
-    def fail(self, error: BaseException) -> ProviderError | None:
+    def failing(self, error: BaseException) -> Steps[ProviderError | None]:
         """Sending the request or reading the response raised. Returns what it means, if it is a failure."""
         found, signal, cost = self._judged_error(error)
-        self._record(signal)
-        self._settle(cost)
-        return found
-
-    async def afail(self, error: BaseException) -> ProviderError | None:
-        """`fail` without blocking the event loop; a cancelled task waits for nothing."""
         if is_no_evidence(error):
-            return self.fail(error)
-        found, signal, cost = self._judged_error(error)
-        await self._arecord(signal)
-        if self.reservation is not None:
-            await beside(lambda: self._settle(cost))
+            drive(self._finish(signal, cost))  # a task that is cancelled waits for nothing
+        else:
+            yield from self._finish(signal, cost)
         return found
 
     def close(self) -> None:
@@ -336,16 +314,14 @@ class GuardedHttpCall:
             return
         meter = self._meter
         if self._status >= 400 or (meter is not None and meter.has_ended):
-            self.end()
+            drive(self.ending())
             return
         _, signal, cost = self._judged(ended=False)
-        self._record(signal)
-        self._settle(cost)
+        drive(self._finish(signal, cost))
 
     def give_back(self) -> None:
         """Nothing was sent."""
-        self._record(Signal())
-        self._settle(TokenCost(0))
+        drive(self._finish(Signal(), TokenCost(0)))
 
     def _judged(self, *, ended: bool) -> tuple[ResponseVerdict, Signal, TokenCost]:
         if self.is_over:
@@ -399,25 +375,16 @@ class GuardedHttpCall:
             ModelUsage(circuit, request.provider, model, usage, cost.micros, verdict.outcome)
         )
 
-    def _record(self, signal: Signal) -> None:
-        permit, self._permit = self._permit, None
-        self.is_over = True
-        if permit is None:
-            return
-        if signal.ok and signal.cost_micros is None:
-            self.breaker.succeeded(permit, signal.seconds)
-        else:
-            self.breaker.ended(permit, signal)
-
-    async def _arecord(self, signal: Signal) -> None:
-        permit, self._permit = self._permit, None
-        self.is_over = True
-        if permit is None:
-            return
-        if signal.ok and signal.cost_micros is None:
-            await self.breaker.asucceeded(permit, signal.seconds)
-        else:
-            await self.breaker.aended(permit, signal)
+    def _finish(self, signal: Signal, cost: TokenCost) -> Steps[None]:
+        """Record the result in the circuit, and settle the cost. Idempotent."""
+        breaker = self.breaker
+        permit, self._permit, self.is_over = self._permit, None, True
+        if permit is not None and signal.ok and signal.cost_micros is None:
+            yield breaker.succeeded, breaker.asucceeded, permit, signal.seconds
+        elif permit is not None:
+            yield breaker.ended, breaker.aended, permit, signal
+        if self.reservation is not None:
+            yield in_thread(partial(self._settle, cost))
 
     def _settle(self, cost: TokenCost) -> None:
         reservation, self.reservation = self.reservation, None
@@ -449,7 +416,7 @@ def _meaning(error: BaseException) -> ProviderError | None:
 
 
 class Wire(Protocol):
-    """How a client library sends, reads and hands over; each method may return an awaitable for `arun`."""
+    """How a client library sends, reads and hands over; of an async one, `send` and `read` are coroutines."""
 
     def send(self, attempt: HttpAttempt) -> Any:
         """Send it and return the response, with `status_code`, `headers`, `is_closed` and `content`."""
@@ -464,24 +431,21 @@ class Wire(Protocol):
         """The answer to a refused call; raises in its place if that is the way of the library."""
 
 
-Step = tuple[str, Any, Any]
-
-
-def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, Any]:
-    """Serve one call: the steps that block are yielded, and their results are sent in."""
+def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps[Any]:
+    """Serve one call: by the caller's own attempt, or by the first of the fallbacks that can."""
     refusal: Exception | None = None
     failed: Any = None
     for number, attempt in enumerate(attempts, 1):
         is_last = number == len(attempts)
         try:
-            call: GuardedHttpCall = yield "start", attempt, None
+            call = yield from guard.start(attempt)
         except (Rejected, BudgetRefused) as error:
             refusal = refusal or error
             continue
         try:
-            response = yield "send", attempt, None
+            response = yield wire.send, wire.send, attempt
         except BaseException as error:
-            found: ProviderError | None = yield "fail", call, error
+            found = yield from call.failing(error)
             if is_last or found is None or not found.may_fail_over:
                 raise
             refusal = error if isinstance(error, Exception) else None
@@ -491,75 +455,21 @@ def exchange(attempts: list[HttpAttempt], wire: Wire) -> Generator[Step, Any, An
         if not is_read and (is_last or not call.is_error):
             return wire.hand_over(response, call)
         try:
-            call.feed(response.content if is_read else (yield "read", response, None))
+            call.feed(response.content if is_read else (yield wire.read, wire.read, response))
         except BaseException as error:
-            yield "fail", call, error
+            yield from call.failing(error)
             raise
-        verdict: ResponseVerdict = yield "end", call, None
+        verdict = yield from call.ending()
         if is_last or verdict.error is None or not verdict.error.may_fail_over:
             return response
         failed = response
     if failed is not None:
         return failed  # the fallbacks refuse: the caller sees what the provider answered
-    raise _Unserved(refusal)
+    return _unserved(guard, attempts, wire, refusal)
 
 
-class _Unserved(Exception):
-    """No attempt was made, or all failed without a response."""
-
-
-def _begun(guard: HttpGuard, wire: Wire, step: Step, *, is_async: bool) -> Any:
-    """Do a step of a blocking client; begin that of an async one, which is to be awaited."""
-    kind, on, error = step
-    if kind == "start":
-        return guard.astart(on) if is_async else guard.start(on)
-    if kind == "send":
-        return wire.send(on)
-    if kind == "read":
-        return wire.read(on)
-    if kind == "end":
-        return on.aend() if is_async else on.end()
-    return on.afail(error) if is_async else on.fail(error)
-
-
-def run(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
-    steps = exchange(attempts, wire)
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = _begun(guard, wire, step, is_async=False)
-            except BaseException as error:  # noqa: BLE001  the generator decides what it means
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as done:
-        return done.value
-    except _Unserved as unserved:
-        return _unserved(guard, attempts, wire, unserved)
-
-
-async def arun(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Any:
-    steps = exchange(attempts, wire)
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = await _begun(guard, wire, step, is_async=True)
-            except BaseException as error:  # noqa: BLE001
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as done:
-        return done.value
-    except _Unserved as unserved:
-        return _unserved(guard, attempts, wire, unserved)
-
-
-def _unserved(
-    guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, unserved: _Unserved
-) -> Any:
-    error: Any = unserved.args[0]
+def _unserved(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, error: Any) -> Any:
+    """The answer to a call that was refused, or failed without a response; raises in its place."""
     if not isinstance(error, Rejected | BudgetRefused):
         raise error from None
     if guard.on_refused is not None:
@@ -598,9 +508,9 @@ class GuardedChunks:
             call.close()
             raise
         except BaseException as error:
-            call.fail(error)
+            drive(call.failing(error))
             raise
-        call.end()
+        drive(call.ending())
 
     def close(self) -> None:
         """Close the response; before its end this is no failure."""
@@ -628,9 +538,9 @@ class AsyncGuardedChunks:
             call.close()
             raise
         except BaseException as error:
-            await call.afail(error)
+            await adrive(call.failing(error))
             raise
-        await call.aend()
+        await adrive(call.ending())
 
     async def aclose(self) -> None:
         try:
@@ -659,18 +569,10 @@ def refusal_answer(error: Exception, request: ModelRequest | None) -> RefusalAns
     status = 402 if is_budget else 503
     message = f"Switchgear refused this call: {error}"
     family = "openai" if request is None else request.protocol.family
-    body: dict[str, Any]
-    if family == "anthropic":
-        kind = "billing_error" if is_budget else "overloaded_error"
-        body = {"type": "error", "error": {"type": kind, "message": message}}
-    elif family == "google":
-        name = "RESOURCE_EXHAUSTED" if is_budget else "UNAVAILABLE"
-        body = {"error": {"code": status, "message": message, "status": name}}
-    else:
-        code = "budget_exhausted" if is_budget else "circuit_open"
-        body = {
-            "error": {"message": message, "type": "switchgear_refused", "param": None, "code": code}
-        }
+    by_budget, by_circuit = _REFUSAL_KINDS.get(family, ("switchgear_refused", "switchgear_refused"))
+    kind = by_budget if is_budget else by_circuit
+    code = "budget_exhausted" if is_budget else "circuit_open"
+    body = error_body(family, status, kind, message, code)
     node = error.args[0] if error.args else ""
     headers = {
         "content-type": "application/json",
@@ -708,9 +610,10 @@ def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> 
     if fallback.base_url or fallback.api_key:
         # A key is sent only to the provider that it belongs to.
         headers = {
-            name: value for name, value in headers.items() if name.lower() not in _KEY_HEADERS
+            name: value for name, value in headers.items() if name.lower() not in KEY_HEADERS
         }
-        headers.update(_key_header(request.protocol, fallback.api_key))
+        if fallback.api_key:
+            headers.update([key_header(request.protocol.family, fallback.api_key)])
         target = re.sub(r"([?&])key=[^&]*&?", r"\1", target).rstrip("?&")
     return Outgoing(outgoing.method, scheme, host, target, headers, json.dumps(payload).encode())
 
@@ -724,16 +627,6 @@ def _suffix(protocol: ModelProtocol, target: str) -> str:
     }[protocol.family]
     found = re.search(start, target)
     return target if found is None else target[found.start() :]
-
-
-def _key_header(protocol: ModelProtocol, api_key: str) -> dict[str, str]:
-    if not api_key:
-        return {}
-    if protocol.family == "anthropic":
-        return {"x-api-key": api_key}
-    if protocol.family == "google":
-        return {"x-goog-api-key": api_key}
-    return {"authorization": f"Bearer {api_key}"}
 
 
 def _read(outgoing: Outgoing) -> ModelRequest | None:

@@ -14,10 +14,10 @@ from switchgear.integrations._guard import (
     HttpAttempt,
     HttpGuard,
     Outgoing,
-    arun,
+    exchange,
     refusal_answer,
-    run,
 )
+from switchgear.integrations._steps import adrive, drive
 
 LIBRARIES = ("httpx", "httpx2")
 
@@ -122,7 +122,7 @@ class GuardedTransport:
         attempts = self.http_guard.attempts(outgoing_of(request))
         if not attempts:
             return self.inner.handle_request(request)
-        return run(self.http_guard, attempts, _SyncWire(self.inner, request))
+        return drive(exchange(self.http_guard, attempts, _SyncWire(self.inner, request)))
 
     def close(self) -> None:
         self.inner.close()
@@ -150,7 +150,7 @@ class AsyncGuardedTransport:
         attempts = self.http_guard.attempts(outgoing_of(request))
         if not attempts:
             return await self.inner.handle_async_request(request)
-        return await arun(self.http_guard, attempts, _AsyncWire(self.inner, request))
+        return await adrive(exchange(self.http_guard, attempts, _AsyncWire(self.inner, request)))
 
     async def aclose(self) -> None:
         await self.inner.aclose()

@@ -21,8 +21,7 @@ from switchgear.integrations._guard import (
     HttpGuardOptions,
     ModelUsage,
     Outgoing,
-    arun,
-    run,
+    exchange,
 )
 from switchgear.integrations._http import (
     answered,
@@ -30,6 +29,7 @@ from switchgear.integrations._http import (
     guard_stream,
     library_of,
 )
+from switchgear.integrations._steps import adrive, drive
 
 __all__ = ["Fallback", "ModelUsage", "guard"]
 
@@ -70,12 +70,13 @@ class GuardMiddleware:
     def handle(self, request: Any, call_next: Any) -> Any:
         """Send a request of a blocking client, guarded."""
         wire = _MiddlewareWire(self._client, request, call_next)
-        return wire.wrapper_of(run(self._guard, self._attempts(request), wire))
+        return wire.wrapper_of(drive(exchange(self._guard, self._attempts(request), wire)))
 
     async def handle_async(self, request: Any, call_next: Any) -> Any:
         """Send a request of an async client, guarded."""
         wire = _AsyncMiddlewareWire(self._client, request, call_next)
-        return wire.wrapper_of(await arun(self._guard, self._attempts(request), wire))
+        served = exchange(self._guard, self._attempts(request), wire)
+        return wire.wrapper_of(await adrive(served))
 
     def _attempts(self, request: Any) -> list[HttpAttempt]:
         base = self._client.base_url

@@ -24,20 +24,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def guard(
-    app: App,
-    *,
-    panel: Panel | None = None,
-    health_path: str | None = "/healthz",
-    required: Sequence[str] = (),
-    details: bool = False,
-) -> "RefusalMiddleware":
-    """The application behind the middleware; the arguments are those of `RefusalMiddleware`."""
-    return RefusalMiddleware(
-        app, panel=panel, health_path=health_path, required=required, details=details
-    )
-
-
 class RefusalMiddleware:
     """Answers 503 with Retry-After where the application raises a refusal, and a health endpoint.
 
@@ -127,6 +113,9 @@ class RefusalMiddleware:
         known = [wait for wait in waits if wait is not None]
         wait_s = max(known) if down and len(known) == len(waits) else None
         await _answer(scope, send, 503 if down else 200, found, wait_s)
+
+
+guard = RefusalMiddleware
 
 
 class _HeldError:

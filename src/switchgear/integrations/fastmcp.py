@@ -21,9 +21,7 @@ SessionOf = Callable[[MiddlewareContext[Any]], str]
 __all__ = ["SwitchgearServerMiddleware", "guard"]
 
 
-def guard(
-    *, session: SessionOf | None = None, **options: Unpack[GuardOptions]
-) -> "SwitchgearServerMiddleware":
+class SwitchgearServerMiddleware(Middleware):
     """A middleware that guards the tools of a server.
 
     `session` returns the id of a session of the server, for its progress (default: the
@@ -31,11 +29,6 @@ def guard(
     A refused call is a `ToolError` with the reason, which the client reads as a failed tool. The options
     are those of every agent framework: `panel`, `tool_key` and `progress`.
     """
-    return SwitchgearServerMiddleware(session=session, **options)
-
-
-class SwitchgearServerMiddleware(Middleware):
-    """What `guard` returns."""
 
     def __init__(
         self, *, session: SessionOf | None = None, **options: Unpack[GuardOptions]
@@ -61,6 +54,9 @@ class SwitchgearServerMiddleware(Middleware):
         if warning is not None:
             result.content.append(TextContent(type="text", text=warning))
         return result
+
+
+guard = SwitchgearServerMiddleware
 
 
 def _session_id(context: MiddlewareContext[Any]) -> str:

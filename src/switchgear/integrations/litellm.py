@@ -39,7 +39,7 @@ _COMPLETIONS = frozenset(
 )
 
 
-def guard(*, fallback: str | None = None, **options: Unpack[GuardOptions]) -> "SwitchgearLogger":
+class SwitchgearLogger(CustomLogger):
     """A callback for `litellm.callbacks` that guards model calls by circuit and budget.
 
     `fallback` is the model that answers instead in `completion` and `acompletion`; the router has fallbacks
@@ -47,11 +47,6 @@ def guard(*, fallback: str | None = None, **options: Unpack[GuardOptions]) -> "S
     `reserve_micros`, `rates` and `on_refusal`. With `on_refusal="answer"` a router without an admitted
     deployment raises LiteLLM's own 429, and else `Rejected`.
     """
-    return SwitchgearLogger(fallback=fallback, **options)
-
-
-class SwitchgearLogger(CustomLogger):
-    """What `guard` returns."""
 
     def __init__(self, *, fallback: str | None = None, **options: Unpack[GuardOptions]) -> None:
         super().__init__()
@@ -218,6 +213,9 @@ class SwitchgearLogger(CustomLogger):
         if self._calls.get(key) is call and (task.cancelled() or not streams):
             self._taken(key)
             call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+
+
+guard = SwitchgearLogger
 
 
 class DeploymentRejected(Rejected):

@@ -24,17 +24,15 @@ from pydantic_ai.exceptions import (
     ToolFailed,
     ToolRetryError,
 )
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturn
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturn
 from pydantic_ai.models import (
     Model,
     ModelRequestContext,
-    ModelRequestParameters,
     StreamedResponse,
     infer_model,
 )
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from switchgear._core.errors import Rejected
@@ -203,26 +201,14 @@ def _first_refusal() -> Generator[None]:
 class _GuardedFallbacks(WrapperModel):
     """A model with guarded fallbacks; it is refused if all of them are."""
 
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
+    async def request(self, *args: Any, **kwargs: Any) -> ModelResponse:
         with _first_refusal():
-            return await super().request(messages, model_settings, model_request_parameters)
+            return await super().request(*args, **kwargs)
 
     @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        settings = (messages, model_settings, model_request_parameters, run_context)
+    async def request_stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[StreamedResponse]:
         with _first_refusal():
-            async with self.wrapped.request_stream(*settings) as stream:
+            async with self.wrapped.request_stream(*args, **kwargs) as stream:
                 yield stream
 
 
@@ -244,29 +230,17 @@ class _GuardedModel(WrapperModel):
                 raise  # the run is stopped: another model would not help
             raise ModelRejected(self.model_name, error) from None
 
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
+    async def request(self, *args: Any, **kwargs: Any) -> ModelResponse:
         async with self._call() as call:
-            response = await super().request(messages, model_settings, model_request_parameters)
+            response = await super().request(*args, **kwargs)
             _read(call, response)
         return response
 
     @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        settings = (messages, model_settings, model_request_parameters, run_context)
+    async def request_stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[StreamedResponse]:
         async with (
             self._call() as call,
-            self.wrapped.request_stream(*settings) as stream,
+            self.wrapped.request_stream(*args, **kwargs) as stream,
         ):
             try:
                 yield stream

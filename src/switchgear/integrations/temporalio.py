@@ -18,22 +18,21 @@ from switchgear.integrations._agent_run import default_panel
 __all__ = ["SwitchgearInterceptor", "guard"]
 
 
-def guard(
-    *, panel: Panel | None = None, key: str = "activity/{activity}", hold_s: float = 300.0
-) -> "SwitchgearInterceptor":
+class SwitchgearInterceptor(Interceptor):
     """An interceptor that guards the activities of a worker.
 
     - `panel`: the circuits. Default: a panel over the store of the project, one per process.
     - `key`: the name of the circuit, with `{activity}`.
     - `hold_s`: seconds to wait for a circuit that does not recover by itself (an operator holds it).
     """
-    return SwitchgearInterceptor(panel, key, hold_s)
 
-
-class SwitchgearInterceptor(Interceptor):
-    """What `guard` returns."""
-
-    def __init__(self, panel: Panel | None, key: str, hold_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        panel: Panel | None = None,
+        key: str = "activity/{activity}",
+        hold_s: float = 300.0,
+    ) -> None:
         self._panel, self._key, self._hold_s = panel, key, hold_s
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
@@ -62,6 +61,9 @@ class SwitchgearInterceptor(Interceptor):
         except BudgetRefused as refusal:
             raise _later(refusal, self._hold_s) from refusal
         return result
+
+
+guard = SwitchgearInterceptor
 
 
 class _GuardedActivity(ActivityInboundInterceptor):

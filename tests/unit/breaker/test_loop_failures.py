@@ -37,8 +37,8 @@ def test_the_example_of_the_document(loop: LoopBreaker) -> None:
 
 
 def test_the_defaults_are_those_of_the_document() -> None:
-    default, documented = LoopBreaker.for_failures("a"), LoopBreaker.for_failures("b", 3, 5, 30.0)
-    assert default.policy == documented.policy
+    written_out = LoopBreaker.for_failures("loop/1", 3, 5, 30.0)
+    assert LoopBreaker.for_failures("loop/1").policy == written_out.policy
 
 
 def test_the_same_error_trips_although_others_and_successes_come_between(

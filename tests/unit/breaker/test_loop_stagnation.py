@@ -111,8 +111,8 @@ def test_reset_closes_and_clears_the_evidence() -> None:
 
 
 def test_the_defaults_are_those_of_the_document() -> None:
-    default, documented = LoopBreaker.for_stagnation("a"), LoopBreaker.for_stagnation("b", 3, 5, 70)
-    assert default.policy == documented.policy
+    written_out = LoopBreaker.for_stagnation("loop/1", 3, 5, 70)
+    assert LoopBreaker.for_stagnation("loop/1").policy == written_out.policy
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5, 9])

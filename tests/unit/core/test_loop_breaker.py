@@ -258,14 +258,14 @@ def test_loops_of_two_processes_share_a_circuit() -> None:
         assert view.circuit.phase is Phase.CLOSED
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        loop_policy(),
-        LoopBreaker.for_stagnation("a").policy,
-        LoopBreaker.for_failures("a").policy,
-    ],
-)
+_POLICIES = [
+    loop_policy(),
+    LoopBreaker.for_stagnation("loop/1").policy,
+    LoopBreaker.for_failures("loop/1").policy,
+]
+
+
+@pytest.mark.parametrize("policy", _POLICIES)
 def test_policies_and_states_survive_being_stored(policy: Policy) -> None:
     loop = LoopBreaker("loop/1", policy=policy, clock=FakeClock())
     loop.record_progress(IterationMetrics(1, 3, 100, 1e9))

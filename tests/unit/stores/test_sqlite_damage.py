@@ -11,7 +11,7 @@ import pytest
 
 from stress.crew import together
 from switchgear import Panel
-from switchgear._core.errors import StoreCorrupt, StoreTooNew
+from switchgear._core.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, EventKind, Mode, Override, Phase, Signal
 from switchgear._core.wire import SCHEMA
@@ -416,16 +416,14 @@ def test_an_older_layout_is_brought_up_to_date_once(
 ) -> None:
     tripped(store)
     store.close()
-    ran: list[int] = []
-
-    def grow(db: sqlite3.Connection) -> None:
-        ran.append(1)
-        db.execute("ALTER TABLE circuits ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
-
+    grow = (
+        "ALTER TABLE circuits ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'",
+        "INSERT INTO ledger_lines (shelf, key, line) VALUES ('runs', 'grow', '1')",
+    )
     monkeypatch.setattr(file, "MIGRATIONS", [*file.MIGRATIONS, grow])
     others = [SqliteStore(path) for _ in range(4)]
     together(*[lambda other=other: other.apply("api", POLICY, OK, NOW_S) for other in others])
-    assert ran == [1]
+    assert sql(path, "SELECT line FROM ledger_lines WHERE shelf = 'runs'") == [("1",)]
     assert sql(path, "SELECT colour FROM circuits") == [("red",)]
     assert sql(path, "PRAGMA user_version") == [(len(file.MIGRATIONS),)]
     for other in others:
@@ -437,13 +435,9 @@ def test_a_step_to_a_new_layout_that_fails_changes_nothing(
 ) -> None:
     tripped(store)
     store.close()
-
-    def fail(db: sqlite3.Connection) -> None:
-        db.execute("DROP TABLE events")
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(file, "MIGRATIONS", [*file.MIGRATIONS, fail])
-    with pytest.raises(ZeroDivisionError):
+    failing = ("DROP TABLE events", "CREATE TABLE circuits (id)")
+    monkeypatch.setattr(file, "MIGRATIONS", [*file.MIGRATIONS, failing])
+    with pytest.raises(StoreUnavailable, match="already exists"):
         store.get("api")
     assert sql(path, "SELECT count(*) FROM events") == [(1,)]
     assert sql(path, "PRAGMA user_version") == [(len(file.MIGRATIONS) - 1,)]

@@ -38,22 +38,6 @@ from switchgear._rules.shell.words import (
     unmarked,
 )
 
-__all__ = [
-    "DEEPEST",
-    "FILE",
-    "LONGEST_PATH",
-    "MOST_WORDS",
-    "UNKNOWN",
-    "Redirect",
-    "Setting",
-    "ShellCommand",
-    "TooLong",
-    "Work",
-    "commands_of",
-    "join",
-    "within",
-]
-
 FILE = "\ue008"
 """Prefix of the path of a file whose contents are in a command's words."""
 TEMPORARY = "/tmp/mktemp"  # noqa: S108  nothing is written there

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from switchgear._core.errors import (
@@ -145,15 +145,8 @@ _LAYOUT_1 = (
         policy BLOB
     )""",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    f"PRAGMA application_id = {APPLICATION_ID}",
 )
-
-
-def _lay_out(db: sqlite3.Connection) -> None:
-    for statement in _LAYOUT_1:
-        db.execute(statement)
-    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
 _LAYOUT_2 = (
     """CREATE TABLE ledger_values (
         shelf TEXT NOT NULL,
@@ -169,15 +162,8 @@ _LAYOUT_2 = (
     )""",
     "CREATE INDEX ledger_lines_by_key ON ledger_lines (shelf, key, number)",
 )
-
-
-def _add_ledger(db: sqlite3.Connection) -> None:
-    for statement in _LAYOUT_2:
-        db.execute(statement)
-
-
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_lay_out, _add_ledger]
-"""The step from each layout to the next: the first makes layout 1 of an empty file."""
+MIGRATIONS: list[tuple[str, ...]] = [_LAYOUT_1, _LAYOUT_2]
+"""The statements from each layout to the next: the first ones make layout 1 of an empty file."""
 
 
 def check(db: sqlite3.Connection, label: str) -> int:
@@ -208,7 +194,8 @@ def migrate(db: sqlite3.Connection, label: str) -> None:
         try:
             version = check(db, label)  # again: another process may have done it first
             if version < len(MIGRATIONS):
-                MIGRATIONS[version](db)
+                for statement in MIGRATIONS[version]:
+                    db.execute(statement)
                 db.execute(f"PRAGMA user_version = {version + 1}")
         except BaseException:
             db.execute("ROLLBACK")
