@@ -103,8 +103,8 @@ def reset(**typed: Any) -> None:
 def probe(**typed: Any) -> None:
     """Admit a probe on CIRCUIT (or a glob) now, before its cooldown ends: the next call decides.
 
-    Circuits that are not open stay unchanged. Refused for a circuit that recovers without
-    probes (latched, window_end): reset it instead.
+    Circuits that are not open stay unchanged. Refused for a circuit that recovers by manual reset or at the end
+    of a time window: use `switchgear reset` instead.
     """
     _send_override(Word(**typed), None, probe=True)
 

@@ -174,7 +174,7 @@ def _recovery_bar(guarded: Harm) -> Bar:
     most_s = INTERVALS * guarded.interval_s
     if guarded.detected_s is None:
         return Bar(False, "the outage was not detected")
-    words = f"full flow {took_s:.0f} s after healing, at most {most_s:.0f} s (two probe intervals)"
+    words = f"all calls pass {took_s:.0f} s after the provider is back, at most {most_s:.0f} s (two probe intervals)"
     return Bar(took_s <= most_s and not guarded.still_open, words)
 
 
