@@ -216,6 +216,27 @@ def test_receipts_do_not_pile_up(server: Server) -> None:
     assert _receipts(server) == 0, "a store that is closed leaves none"
 
 
+def test_receipts_do_not_pile_up_where_several_write_one_circuit(server: Server) -> None:
+    crew = [RedisStore(server.url) for _ in range(3)]
+    begin = threading.Barrier(len(crew))
+
+    def work(store: RedisStore) -> None:
+        begin.wait(LIMIT_S)
+        for _ in range(200):
+            store.apply("api", CALM, FAILED, store.now_s())
+
+    threads = [threading.Thread(target=work, args=(store,)) for store in crew]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert failed_of(server) == 600
+    assert _receipts(server) <= 2 * len(crew)
+    for store in crew:
+        store.close()
+    assert _receipts(server) == 0
+
+
 def _receipts(server: Server) -> int:
     with redis.Redis(port=server.port) as client:
         return sum(1 for _ in client.scan_iter(match="{switchgear}:receipt:*"))
