@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 import redis
@@ -235,6 +236,28 @@ def test_receipts_do_not_pile_up_where_several_write_one_circuit(server: Server)
     for store in crew:
         store.close()
     assert _receipts(server) == 0
+
+
+def test_receipts_do_not_pile_up_where_others_amend_the_same_value_first(server: Server) -> None:
+    one, other = RedisStore(server.url), RedisStore(server.url)
+    ours, theirs = one.ledger(), other.ledger()
+
+    def add(value: Any, _: float) -> Amended:
+        return Amended(None, (value or 0) + 1)
+
+    for _ in range(20):
+        pending = [theirs]
+
+        def add_as_the_second(value: Any, now_s: float, pending: list[Any] = pending) -> Amended:
+            if pending:
+                pending.pop().amend("s", "k", add)
+            return add(value, now_s)
+
+        ours.amend("s", "k", add_as_the_second)
+    assert ours.value("s", "k") == 40
+    assert _receipts(server) <= 2
+    one.close()
+    other.close()
 
 
 def _receipts(server: Server) -> int:
