@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 import redis
@@ -214,6 +215,49 @@ def test_receipts_do_not_pile_up(server: Server) -> None:
     store.close()
     assert left <= 2
     assert _receipts(server) == 0, "a store that is closed leaves none"
+
+
+def test_receipts_do_not_pile_up_where_several_write_one_circuit(server: Server) -> None:
+    crew = [RedisStore(server.url) for _ in range(3)]
+    begin = threading.Barrier(len(crew))
+
+    def work(store: RedisStore) -> None:
+        begin.wait(LIMIT_S)
+        for _ in range(200):
+            store.apply("api", CALM, FAILED, store.now_s())
+
+    threads = [threading.Thread(target=work, args=(store,)) for store in crew]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert failed_of(server) == 600
+    assert _receipts(server) <= 2 * len(crew)
+    for store in crew:
+        store.close()
+    assert _receipts(server) == 0
+
+
+def test_receipts_do_not_pile_up_where_others_amend_the_same_value_first(server: Server) -> None:
+    one, other = RedisStore(server.url), RedisStore(server.url)
+    ours, theirs = one.ledger(), other.ledger()
+
+    def add(value: Any, _: float) -> Amended:
+        return Amended(None, (value or 0) + 1)
+
+    for _ in range(20):
+        pending = [theirs]
+
+        def add_as_the_second(value: Any, now_s: float, pending: list[Any] = pending) -> Amended:
+            if pending:
+                pending.pop().amend("s", "k", add)
+            return add(value, now_s)
+
+        ours.amend("s", "k", add_as_the_second)
+    assert ours.value("s", "k") == 40
+    assert _receipts(server) <= 2
+    one.close()
+    other.close()
 
 
 def _receipts(server: Server) -> int:

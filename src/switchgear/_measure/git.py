@@ -29,6 +29,7 @@ from switchgear._measure.git_command import (
     GitError,
     Repository,
     clean_environment,
+    is_behind_link,
     kill_group,
     repository_at,
     run_git,
@@ -353,7 +354,7 @@ class GitTree:
         """
         full = base.top / path
         mode, blob = entry or (None, None)
-        if entry is not None and _is_beyond_link(base.top, path):
+        if entry is not None and is_behind_link(base.top, path):
             return None  # as git takes it: what is behind the link is no part of the project
         try:
             about = full.lstat()
@@ -590,11 +591,6 @@ def _files_below(top: Path, folder: str) -> list[str]:
         if len(found) > MOST_HIDDEN:
             break
     return found[:MOST_HIDDEN]
-
-
-def _is_beyond_link(top: Path, path: str) -> bool:
-    """Whether a folder of the path is a link now."""
-    return any((top / folder).is_symlink() for folder in list(Path(path).parents)[:-1])
 
 
 def _odd_file(top: Path) -> str | None:

@@ -140,6 +140,11 @@ def repository_at(top: Path) -> Repository | None:
     return Repository(top, git_dir, shared) if is_whole else None
 
 
+def is_behind_link(top: Path, path: str) -> bool:
+    """Whether a folder of the path is a link, so that what lies there is no part of the project."""
+    return any((top / folder).is_symlink() for folder in list(Path(path).parents)[:-1])
+
+
 class Git(NamedTuple):
     """The git command in the user's repository. Never prompts or reads from the terminal."""
 

@@ -18,6 +18,7 @@ from switchgear._measure.git_command import (
     GitError,
     Repository,
     find_repository,
+    is_behind_link,
     run_git,
 )
 from switchgear._measure.tree import OURS
@@ -84,7 +85,7 @@ def commit_paths(
         try:
             made = _commit(git, index, listed, message, by, deadline)
         finally:
-            for suffix in ("", ".lock", ".paths"):
+            for suffix in ("", ".lock"):
                 index.with_name(f"{index.name}{suffix}").unlink(missing_ok=True)
         return made._replace(note=made.note or note)
     except (GitError, OSError) as error:
@@ -123,15 +124,9 @@ def _elsewhere(top: Path, paths: set[str]) -> str | None:
 def _commit(  # noqa: PLR0917
     git: Repository, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
 ) -> CommitResult:
-    index.parent.mkdir(parents=True, exist_ok=True)
-    theirs = git.git_dir / "index"
-    if theirs.exists():
-        shutil.copy2(theirs, index)
-    literal = {"GIT_LITERAL_PATHSPECS": "1"}
-    add_env = {**literal, "GIT_INDEX_FILE": str(index)}
-    run_git(git.top, ("add", "--all", *_NAMED), stdin=listed, env=add_env, deadline=deadline)
     before = _head(git, deadline)
-    run = _with_hooks(git, index, listed, message, by, deadline)
+    _fill(git, index, listed, before, deadline)
+    run = _with_hooks(git, index, message, by, deadline)
     after = _head(git, Deadline(30.0))
     if after is None or after == before:
         if run.end is ProcessEnd.DEADLINE or deadline.is_over:
@@ -149,27 +144,50 @@ def _commit(  # noqa: PLR0917
         note = f"committed, but a hook after the commit {ended}"
     try:
         named = ("reset", "--quiet", *_NAMED, "HEAD")
+        literal = {"GIT_LITERAL_PATHSPECS": "1"}
         run_git(git.top, named, stdin=listed, env=literal, deadline=Deadline(60.0))
     except GitError as error:
         note = f"committed, but your index could not be updated: {redact(str(error), 300)}"
     return CommitResult(after, note=note)
 
 
-def _with_hooks(  # noqa: PLR0917
-    git: Repository, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
+def _fill(git: Repository, index: Path, listed: str, head: str | None, deadline: Deadline) -> None:
+    """Make an index of the last commit with these paths as they are in the folder.
+
+    It begins as the user's index, whose times of files save reading all of them again.
+    """
+    index.parent.mkdir(parents=True, exist_ok=True)
+    theirs, env = git.git_dir / "index", {"GIT_INDEX_FILE": str(index.resolve())}
+    if theirs.exists() and head is not None:
+        shutil.copy2(theirs, index)
+    start = ("read-tree", "--empty") if head is None else ("read-tree", "--reset", head)
+    run_git(git.top, start, env=env, deadline=deadline)
+    # Unlike `git add`, it also takes paths outside a sparse checkout, and files that became folders.
+    paths = listed.split("\0")[:-1]
+    gone = [path for path in paths if not _is_file(git.top, path)]
+    for options, some in (("--force-remove",), gone), (("--add", "--replace"), {*paths} - {*gone}):
+        words = ("update-index", *options, "-z", "--stdin")
+        stdin = "".join(f"{path}\0" for path in sorted(some))
+        run_git(git.top, words, stdin=stdin, env=env, deadline=deadline)
+
+
+def _is_file(top: Path, path: str) -> bool:
+    """Whether there is a file or a link at a path; a folder is not committed by itself."""
+    full = top / path
+    return (full.is_symlink() or full.is_file()) and not is_behind_link(top, path)
+
+
+def _with_hooks(
+    git: Repository, index: Path, message: str, by: CommitContext, deadline: Deadline
 ) -> AgentRun:
     """Run `git commit` as the user would, so that it ends in time with all that its hooks started."""
     environment = {key: value for key, value in os.environ.items() if key not in _PLACES}
     environment |= {
         "GIT_TERMINAL_PROMPT": "0",
-        "GIT_LITERAL_PATHSPECS": "1",
         "GIT_INDEX_FILE": str(index.resolve()),
     }
-    paths = index.with_name(f"{index.name}.paths")
-    paths.write_bytes(listed.encode(errors="surrogateescape"))
-    named = (f"--pathspec-from-file={paths.resolve()}", "--pathspec-file-nul")
     process = AgentProcess(
-        FixedCommand(("git", "commit", "--quiet", "-m", message, "--only", *named)),
+        FixedCommand(("git", "commit", "--quiet", "-m", message)),
         "",
         git.top,
         env=environment,

@@ -62,6 +62,33 @@ def test_deleted_and_oddly_named_files_are_committed(stage: Stage) -> None:
     assert stage.git("status", "--porcelain") == ""
 
 
+def test_files_that_become_folders_links_or_programs_are_committed(stage: Stage) -> None:
+    for name in ("file", "program", "folder/inside"):
+        (stage.folder / name).parent.mkdir(exist_ok=True)
+        (stage.folder / name).write_text("x")
+    stage.git("add", "-A")
+    stage.git("commit", "-qm", "more")
+    body = (
+        "os.remove('file'); os.mkdir('file'); write('file/inside', '1'); os.chmod('program', 0o755);"
+        "os.rename('folder', '../elsewhere'); os.symlink('../elsewhere', 'folder')"
+    )
+    stage.run(body, commit=True)
+    assert stage.git("status", "--porcelain") == ""
+    listed = [line.split() for line in stage.git("ls-tree", "-r", "HEAD").splitlines()]
+    assert {line[-1]: line[0] for line in listed} == {
+        "README": "100644",
+        "file/inside": "100644",
+        "folder": "120000",
+        "program": "100755",
+    }
+
+
+def test_work_outside_a_sparse_checkout_is_committed(stage: Stage) -> None:
+    stage.git("sparse-checkout", "set", "--no-cone", "/README")
+    stage.run("os.mkdir('away'); write('away/a', '1')", commit=True)
+    assert "away/a" in stage.git("ls-tree", "-r", "--name-only", "HEAD").splitlines()
+
+
 def test_what_the_agent_committed_itself_needs_no_commit(stage: Stage) -> None:
     body = "write('a', 'b'); subprocess.run('git add a && git commit -qm mine', shell=True)"
     result = stage.run(body, commit=True)

@@ -131,6 +131,8 @@ class RedisLedger:
                     raise
                 continue
             if isinstance(reply, list) and reply[-1] == nonce.encode():
+                if confirmed and int(reply[0]) != 1:  # nothing was written or removed
+                    self._receipts.append(confirmed)
                 return int(reply[0]), reply[1], sent
             self._clients.hang_up(client)
             if sent >= TRIES_AFTER_CUT:

@@ -122,11 +122,13 @@ if entry ~= '' and not mail then
     redis.call('PEXPIRE', inbox, aside_ms)
     -- Only the first in the queue needs the waiting entries; the others wait.
     if place > 0 then
+      clear_confirmed()
       return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false, place, nonce}}
     end
     waiting[1] = entry
   end
 end
+clear_confirmed()
 -- Who is not in the queue tries again by the value: many waiting messages would be a long reply.
 return {{0, now[1], now[2], have, token ~= '' and waiting or {{}}, mail, 0, nonce}}
 """
