@@ -569,6 +569,15 @@ def test_a_backtest_can_evaluate_what_guarded_sessions_have(
     assert "stagnation" not in kinds
 
 
+def test_an_edit_in_a_recording_counts_as_a_change_as_it_does_for_hooks() -> None:
+    """Else every long session would have many calls without a file change."""
+    assert EDIT.signal().files_changed == 1
+    assert EDIT._replace(changed=None).signal().files_changed is None
+    assert EDIT._replace(changed=False).signal().files_changed is None
+    iteration = RecordedStep("iteration", changed=True, files_changed=3, is_act=False)
+    assert iteration.signal().files_changed == 3
+
+
 def test_a_backtest_shows_the_measured_trade_off_of_each_preset(projects: Path) -> None:
     arguments = ("--policy", "careful", "--compare", "eager", "--compare", "provider")
     output = " ".join(command("backtest", str(projects), *arguments).output.split())
