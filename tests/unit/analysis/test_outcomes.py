@@ -550,6 +550,16 @@ def test_an_invalid_confidence_is_refused(projects: Path, share: str) -> None:
     assert (done.exit_code, "--confidence" in done.output) == (2, True)
 
 
+def test_the_report_shows_which_outcomes_are_inferred_and_how(projects: Path) -> None:
+    """A page that calls a stop false must not hide that the outcome is a guess."""
+    page = projects / "report.html"
+    transcript(projects, "lost", solved=True, loops=30)
+    assert command("backtest", str(projects), "--html", str(page)).exit_code == 0
+    html = page.read_text()
+    assert "solved: a false stop (inferred, 78%: the last test run passes (12))" in html
+    assert "outcomes: 3 inferred (at least 70% confidence), 1 unknown" in html
+
+
 def test_a_backtest_can_evaluate_what_guarded_sessions_have(
     projects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
