@@ -193,11 +193,12 @@ def _read_ledger(path: str) -> SpendLedger:
         return SpendLedger(time.time())
     data = read_private(path, 4096)
     try:
-        if data is None:
-            raise ValueError("it is not private")
-        return SpendLedger.load(data, time.time())
+        if data is not None:
+            return SpendLedger.load(data, time.time())
+        why = "it is not a private file"
     except ValueError as error:
-        raise NoOpinion(f"unknown spend: {path}: {error}; remove it to begin anew") from None
+        why = str(error)
+    raise NoOpinion(f"unknown spend: {why}; to start at 0, remove {path}")
 
 
 def _write_ledger(path: str, ledger: SpendLedger) -> None:
