@@ -33,6 +33,7 @@ from switchgear._opinion.opinion import (
     ANTHROPIC,
     LARGEST_ANSWER,
     NONE,
+    REVIEWS,
     ModelAnswer,
     Opinion,
     SecondOpinion,
@@ -164,14 +165,14 @@ class SpendLedger(NamedTuple):
     micros: int = 0
 
     @classmethod
-    def load(cls, data: bytes | None, now_s: float) -> "SpendLedger":
-        """The ledger of a file; a new one where it is older than a day, or cannot be read."""
+    def load(cls, data: bytes, now_s: float) -> "SpendLedger":
+        """The ledger of a file; a new one where it is older than a day. Raises ValueError if it is damaged."""
         try:
-            values = json.loads(data or b"{}")
+            values = json.loads(data)
             found = cls(float(values["began_s"]), int(values["calls"]), int(values["micros"]))
-        except (ValueError, TypeError, KeyError, OverflowError):
-            return cls(now_s)
-        return found if 0 <= now_s - found.began_s < DAY_S else cls(now_s)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            raise ValueError("it is damaged") from None
+        return found if now_s - found.began_s < DAY_S else cls(now_s)
 
 
 @contextmanager
@@ -181,9 +182,23 @@ def _ledger(folder: str) -> Iterator[tuple[SpendLedger, str]]:
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield SpendLedger.load(read_private(path, 4096), time.time()), path
+        yield _read_ledger(path), path
     finally:
         os.close(lock)
+
+
+def _read_ledger(path: str) -> SpendLedger:
+    """What was spent. Raises `NoOpinion` where that cannot be read: it may be the whole budget."""
+    if not os.path.lexists(path):
+        return SpendLedger(time.time())
+    data = read_private(path, 4096)
+    try:
+        if data is not None:
+            return SpendLedger.load(data, time.time())
+        why = "it is not a private file"
+    except ValueError as error:
+        why = str(error)
+    raise NoOpinion(f"unknown spend: {why}; to start at 0, remove {path}")
 
 
 def _write_ledger(path: str, ledger: SpendLedger) -> None:
@@ -267,7 +282,7 @@ def _from_command(
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=cwd or None,
-            env={**environ, "SWITCHGEAR_SECOND_OPINION": "1"},
+            env={**environ, REVIEWS: "1"},
             start_new_session=True,
         )
     pipe = cast("IO[bytes]", process.stdout).fileno()

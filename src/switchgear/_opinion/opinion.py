@@ -20,6 +20,8 @@ CONFIRM, DELAY, HINT, NONE = "confirm", "delay", "hint", "none"
 VERDICTS = (CONFIRM, DELAY, HINT)
 ANTHROPIC, OPENAI = "anthropic", "openai"
 APIS = (ANTHROPIC, OPENAI)
+REVIEWS = "SWITCHGEAR_SECOND_OPINION"
+"""Set for a command that gives an opinion: no agent that it starts is reviewed itself."""
 LEAST_HEAT = 0.7
 """No opinion is requested below this heat: nothing is about to be stopped."""
 LONGEST_TIMEOUT_S = 120.0

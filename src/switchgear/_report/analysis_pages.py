@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from switchgear._analysis.backtest.findings import BacktestFindings, Counts, Rate
+from switchgear._analysis.backtest.outcomes import INFERRED
 from switchgear._analysis.backtest.replay import Judged, RunRow
 from switchgear._analysis.simulate.compare import Result, blocks
 from switchgear._analysis.simulate.engine import SLOTS, Tally
@@ -42,6 +43,32 @@ def backtest_page(found: BacktestFindings) -> str:
         remarks=_remarks(found),
         told=lambda step: ": ".join(filter(None, (_RESULTS[step.ok], step.told))),
     )
+
+
+_EXPECTED = {"confirm": "unsolved", "delay": "solved", "hint": "solved"}
+
+
+def outcome_lines(found: BacktestFindings) -> list[str]:
+    """Where the outcomes come from, unless the recordings have them all, and what they say about second opinions."""
+    counts, lines = found.outcomes, list[str]()
+    if counts["label"] or counts["inferred"] or (counts[""] and found.noun == "run"):
+        sure = f" (at least {found.least_confidence or 0:.0%} confidence)"
+        parts = (
+            (counts["label"], "labelled"),
+            (counts["given"] + counts["recording"], "recorded"),
+            (counts["inferred"], f"inferred{sure}"),
+            (counts[""], "unknown"),
+        )
+        shown = ", ".join(f"{number:,} {word}" for number, word in parts if number)
+        lines.append(f"outcomes: {shown}; correct them with: switchgear label PATH")
+    for verdict, numbers in found.opinions.as_values().items():
+        if verdict == "none":
+            lines.append(f"second opinion: {count(numbers['given'], 'time')} no answer")
+            continue
+        known = f"{numbers['right']:,} of {numbers['known']:,} with a known outcome were {_EXPECTED[verdict]}"
+        known = known if numbers["known"] else "no outcome of these runs is known"
+        lines.append(f"second opinion: {count(numbers['given'], verdict)}; {known}")
+    return lines
 
 
 def _facts(found: BacktestFindings) -> list[tuple[str, str]]:
@@ -137,6 +164,14 @@ def _shown_run(row: RunRow) -> ShownRun:
 
 
 def _outcome(row: RunRow) -> tuple[str, str]:
+    """The outcome of a run in words, how it was inferred, and its colour."""
+    text, colour = _outcome_of(row)
+    if row.run.outcome_from == INFERRED:
+        text = f"{text} (inferred, {row.run.confidence or 0.5:.0%}: {row.run.outcome_how})"
+    return text, colour
+
+
+def _outcome_of(row: RunRow) -> tuple[str, str]:
     stopped = any(judged.stopped for judged in row.judged)
     if row.run.solved is None:
         return "outcome unknown", "warn" if stopped else "idle"
@@ -186,7 +221,8 @@ _RESULTS = {True: "ok", False: "failed", None: ""}
 
 def _remarks(found: BacktestFindings) -> list[str]:
     tally = found.tally
-    listed = [
+    listed = outcome_lines(found)
+    listed += [
         f"not understood: {name}, {many:,} times" for name, many in tally.unknown.most_common()
     ]
     listed += [f"not read: {path}: {why}" for path, why in tally.problems]

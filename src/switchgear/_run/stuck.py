@@ -9,6 +9,7 @@ An operator chooses the next step, or the escalation does without an answer. The
 loop's circuit, so the steps taken outlast the run.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -261,9 +262,11 @@ class StuckResponse:
         self._circuit = panel.breaker(self._session, policy)
         self._reviewer: Reviewer | None = None
         if dependencies.second_opinion is not None:
-            from switchgear._run import second_opinion  # noqa: PLC0415  only where configured
+            from switchgear._opinion.opinion import REVIEWS  # noqa: PLC0415  only where configured
+            from switchgear._run import second_opinion  # noqa: PLC0415
 
-            self._reviewer = second_opinion.Reviewer(dependencies.second_opinion, context)
+            if not os.environ.get(REVIEWS):
+                self._reviewer = second_opinion.Reviewer(dependencies.second_opinion, context)
 
     def watch(self, context: IterationContext, before: str | None) -> StuckWatch:
         """The stuck detection of one iteration; `before` is the state of the folder now."""

@@ -550,6 +550,16 @@ def test_an_invalid_confidence_is_refused(projects: Path, share: str) -> None:
     assert (done.exit_code, "--confidence" in done.output) == (2, True)
 
 
+def test_the_report_shows_which_outcomes_are_inferred_and_how(projects: Path) -> None:
+    """A page that calls a stop false must not hide that the outcome is a guess."""
+    page = projects / "report.html"
+    transcript(projects, "lost", solved=True, loops=30)
+    assert command("backtest", str(projects), "--html", str(page)).exit_code == 0
+    html = page.read_text()
+    assert "solved: a false stop (inferred, 78%: the last test run passes (12))" in html
+    assert "outcomes: 3 inferred (at least 70% confidence), 1 unknown" in html
+
+
 def test_a_backtest_can_evaluate_what_guarded_sessions_have(
     projects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -567,6 +577,15 @@ def test_a_backtest_can_evaluate_what_guarded_sessions_have(
     found = json.loads(command("backtest", *arguments).output)
     kinds = {each["kind"] for each in found["policies"][0]["policy"]["detectors"]}
     assert "stagnation" not in kinds
+
+
+def test_an_edit_in_a_recording_counts_as_a_change_as_it_does_for_hooks() -> None:
+    """Else every long session would have many calls without a file change."""
+    assert EDIT.signal().files_changed == 1
+    assert EDIT._replace(changed=None).signal().files_changed is None
+    assert EDIT._replace(changed=False).signal().files_changed is None
+    iteration = RecordedStep("iteration", changed=True, files_changed=3, is_act=False)
+    assert iteration.signal().files_changed == 3
 
 
 def test_a_backtest_shows_the_measured_trade_off_of_each_preset(projects: Path) -> None:

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from switchgear._cli import main
+from switchgear._cli.views import circuits
 from switchgear._cli.views.circuits import NowView
 from switchgear._cli.views.terminal import Screen
 from switchgear._config import Config
@@ -441,6 +442,20 @@ def test_the_terminal_shows_the_same_items_in_the_same_order_with_the_same_comma
     short = [line.plain for line in NowView(session).lines(80, 6, screen)]
     assert short[0] == "Needs attention (4)"
     assert items[0]["command"] in "\n".join(short)
+
+
+@pytest.mark.parametrize(
+    ("rates", "shown"),
+    [
+        ([None], "1 live session, 1 dormant"),
+        ([None, 20_000], "2 live sessions, 1 dormant, at least $0.02/min"),
+        ([20_000, 30_000], "2 live sessions, 1 dormant, $0.05/min"),
+    ],
+)
+def test_the_terminal_shows_no_spend_that_is_not_known(rates: list[int | None], shown: str) -> None:
+    rows = [{"activity": "live", "spend_micros_per_min": rate} for rate in rates]
+    rows.append({"activity": "dormant", "spend_micros_per_min": None})
+    assert circuits._sessions_line(rows, []) == shown
 
 
 @pytest.mark.parametrize("verdict", ["perhaps", {}, [], 7, True])

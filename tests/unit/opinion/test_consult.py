@@ -270,6 +270,23 @@ def test_a_model_is_not_asked_beyond_its_budget(tmp_path: Path) -> None:
     assert (found.verdict, found.reason.startswith("budget: ")) == ("none", True)
 
 
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"calls": 1}', '{"began_s": "x", "calls": 0, "micros": 0}']
+)
+def test_a_damaged_record_of_what_was_spent_is_not_an_unspent_budget(
+    tmp_path: Path, content: str
+) -> None:
+    settings = SecondOpinion(judge(tmp_path, f"print({CONFIRM!r})"))
+    ledger = tmp_path / FOLDER / "spent.json"
+    ledger.parent.mkdir(mode=0o700)
+    ledger.write_text(content)
+    ledger.chmod(0o600)
+    found = asked(tmp_path, settings)
+    assert (found.verdict, found.reason.startswith("unknown spend: ")) == ("none", True)
+    ledger.unlink()
+    assert asked(tmp_path, settings).verdict == "confirm"
+
+
 def test_a_folder_that_cannot_be_used_gives_no_opinion(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_text("a file in its place")
     assert asked(tmp_path, SecondOpinion(judge(tmp_path, f"print({CONFIRM!r})"))).verdict == "none"

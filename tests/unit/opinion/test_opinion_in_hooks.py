@@ -14,7 +14,7 @@ from switchgear._hooks import opinions
 from switchgear._hooks.decide import decide
 from switchgear._hooks.inspect_call import look_at
 from switchgear._hooks.session import Notes, note_name
-from switchgear._opinion.opinion import SecondOpinion
+from switchgear._opinion.opinion import REVIEWS, SecondOpinion
 from timeouts import LIMIT_S
 from unit.hook_calls import Data, Guarded, after, before, claude, failed
 from unit.opinion.test_consult import judge
@@ -221,6 +221,17 @@ def test_an_answer_file_of_another_user_is_ignored(tmp_path: Path) -> None:
     path.chmod(0o600)
     assert opinions.answer(str(tmp_path), "a1", settings) is not None
     assert opinions.answer(str(tmp_path), "../a1", settings) is None
+    assert agent.asked == 0
+
+
+def test_an_agent_that_gives_an_opinion_is_not_reviewed_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else reviewers could start reviewers, where the command is an agent with hooks."""
+    monkeypatch.setenv(REVIEWS, "1")
+    agent = Reviewed(tmp_path, DELAY)
+    heard = repeat(agent)
+    assert heard[-1].action == "stop"
     assert agent.asked == 0
 
 

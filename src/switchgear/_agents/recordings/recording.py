@@ -208,12 +208,13 @@ class RecordedStep(NamedTuple):
         """The facts as a circuit records them."""
         act = AgentStep(self.tool, self.args, self.result, self.thought) if self.is_act else None
         costs = [usage.cost_micros for usage in self.usages]
+        claimed = 1 if self.is_act and self.changed else None  # as hooks count an edit
         return Signal(
             ok=self.ok,
             seconds=self.seconds,
             error=self.error,
             cost_micros=sum(cost for cost in costs if cost is not None) if any(costs) else None,
-            files_changed=self.files_changed,
+            files_changed=claimed if self.files_changed is None else self.files_changed,
             tests_passing=self.tests_passing,
             output_chars=self.output_chars,
             step=act,

@@ -12,7 +12,7 @@ from switchgear._analysis.simulate.engine import SLOTS
 from switchgear._breaker.presets import MEASURED
 from switchgear._cli.views.terminal import WIDE, Screen, fitted
 from switchgear._cli.views.text import clean, plural
-from switchgear._report.analysis_pages import policy_facts
+from switchgear._report.analysis_pages import outcome_lines, policy_facts
 from switchgear._text.formats import dollars, duration
 
 _HEADS = ("guard", "attack", "path", "tripped by", "after")
@@ -127,7 +127,8 @@ def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
     files = f" in {plural(found.tally.files, 'file')} ({formats})" if formats else ""
     screen.line(Text(f"{plural(found.runs, found.noun)}{files}", "bold"), 2)
     if found.runs:
-        _outcomes(screen, found)
+        for line in outcome_lines(found):
+            screen.line(line, 2)
         screen.line()
         _table(screen, found)
         _runs(screen, found, limit)
@@ -142,28 +143,6 @@ def show_backtest(screen: Screen, found: BacktestFindings, limit: int) -> None:
             2,
         )
     _remarks(screen, found)
-
-
-def _outcomes(screen: Screen, found: BacktestFindings) -> None:
-    """Where the outcomes come from, unless the recordings have them all, and the second opinions."""
-    counts = found.outcomes
-    if counts["label"] or counts["inferred"] or (counts[""] and found.noun == "run"):
-        sure = f" (at least {found.least_confidence or 0:.0%} confidence)"
-        parts = (
-            (counts["label"], "labelled"),
-            (counts["given"] + counts["recording"], "recorded"),
-            (counts["inferred"], f"inferred{sure}"),
-            (counts[""], "unknown"),
-        )
-        shown = ", ".join(f"{count:,} {word}" for count, word in parts if count)
-        screen.line(f"outcomes: {shown}; correct them with: switchgear label PATH", 2)
-    for verdict, numbers in found.opinions.as_values().items():
-        if verdict == "none":
-            screen.line(f"second opinion: {plural(numbers['given'], 'time')} no answer", 2)
-            continue
-        expected = {"confirm": "unsolved", "delay": "solved", "hint": "solved"}[verdict]
-        known = f"{numbers['right']:,} of {numbers['known']:,} with a known outcome were {expected}"
-        screen.line(f"second opinion: {plural(numbers['given'], verdict)}; {known}", 2)
 
 
 def _table(screen: Screen, found: BacktestFindings) -> None:

@@ -603,11 +603,14 @@ def _session_row(row: dict[str, Any], now_s: float) -> Text:
 
 
 def _sessions_line(sessions: list[dict[str, Any]], running: list[dict[str, Any]]) -> str:
-    live = sum(row["activity"] == "live" for row in sessions)
-    spend = sum(row["spend_micros_per_min"] or 0 for row in sessions)
+    rates = [row["spend_micros_per_min"] for row in sessions if row["activity"] == "live"]
+    live, known = len(rates), [rate for rate in rates if rate is not None]
+    spend = [_per_minute(sum(known))] if known else []
+    if known and len(known) < live:
+        spend = [f"at least {spend[0]}"]
     runs = [plural(len(running), "run")] if running else []
     dormant = [f"{len(sessions) - live} dormant"] if len(sessions) > live else []
-    return ", ".join([*runs, plural(live, "live session"), *dormant, _per_minute(spend)])
+    return ", ".join([*runs, plural(live, "live session"), *dormant, *spend])
 
 
 def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | None = None) -> Text:
