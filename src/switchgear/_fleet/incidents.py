@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from switchgear._breaker.views import View
 from switchgear._core import values
@@ -29,6 +30,9 @@ from switchgear._fleet.run_notes import is_loop, run_note
 from switchgear._system.files import as_json, remove_old_drafts, write_whole
 from switchgear._text.formats import dollars, elapsed, plural
 from switchgear._text.redact import redact
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 FEWEST = 5
 """Trips, marks or tests below which nothing is proposed."""
@@ -306,33 +310,23 @@ def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
 
 
 def report(incident: dict[str, Any]) -> str:
-    status, spent = str(incident["status"]), incident.get("spent_micros")
-    head = [
-        f"# {incident['severity']}: {code(incident['circuit'])}",
-        "",
-        f"- Incident: {code(incident['id'])}, {status}",
-        f"- Category: {shown_name(incident['category'])}; {incident['action']}",
-        f"- What tripped: {code(incident['reason'])}",
-        f"- When: {incident.get('opened_at')}{_until(incident)}",
-        f"- Agents: {_list(incident.get('agents'))}; owners: {_list(incident.get('owners'))}",
-        f"- Spent so far: {dollars(spent) if isinstance(spent, int) else 'unknown'}",
-    ]
-    if incident.get("mark"):
-        head.append(f"- Marked as: {str(incident['mark']).replace('_', ' ')}")
-    if incident.get("closed_by"):
-        who, why = code(incident["closed_by"]), code(incident.get("closed_why") or "")
-        head.append(f"- Closed by {who} at {incident.get('closed_at')}: {why}")
-    if incident.get("unknown"):
-        head.append(f"- Unknown: {code(incident['unknown'])}")
-    parts = [
-        *head,
-        *_section("Evidence", map(code, incident.get("evidence", []))),
-        *_section("Timeline", map(_incident_report_line, incident["timeline"])),
-        *_section("Rerouted", map(code, incident.get("rerouted", []))),
-        *_section("Partial state", map(code, incident.get("partial_state", []))),
-        *_section("What to do", map(code, incident.get("what_to_do", []))),
-    ]
-    return "\n".join(parts) + "\n"
+    """The incident in Markdown, for people."""
+    return _report_template().render(one=incident)
+
+
+@cache
+def _report_template() -> "Template":
+    from jinja2 import Environment, PackageLoader  # noqa: PLC0415  seldom, and slow to import
+
+    found = Environment(  # noqa: S701  no HTML: `code` quotes what is not ours
+        loader=PackageLoader("switchgear._fleet"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for each in (code, dollars, elapsed, shown_name):
+        found.filters[each.__name__] = each
+    return found.get_template("incident.md.jinja")
 
 
 def code(text: Any) -> str:
@@ -347,27 +341,6 @@ def iso(at_s: float) -> str | None:
         return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
     except (OverflowError, OSError, ValueError):
         return None
-
-
-def _incident_report_line(line: dict[str, Any]) -> str:
-    moved = line["kind"] == "moved"
-    what = f"{line['before']} → {line['after']}" if moved else f"{line['kind']}"
-    by = f" by {code(line['by'])}: {code(line['why'])}" if line["by"] else ""
-    return f"{line['at']} {what}{': ' + code(line['reason']) if line['reason'] else ''}{by}"
-
-
-def _section(title: str, lines: Any) -> list[str]:
-    found = [f"- {line}" for line in lines]
-    return ["", f"## {title}", "", *(found or ["- none"])]
-
-
-def _list(names: Any) -> str:
-    return ", ".join(map(code, names)) if names else "none"
-
-
-def _until(incident: dict[str, Any]) -> str:
-    at, lasted_s = incident.get("recovered_at"), incident.get("lasted_s") or 0.0
-    return f", recovered {at} after {elapsed(lasted_s)}" if at else ""
 
 
 _TEXTS = ("id", "severity", "category", "circuit", "status", "reason", "action")

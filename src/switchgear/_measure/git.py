@@ -132,7 +132,7 @@ class GitTree:
                 for path in {*whole, *after}
                 if after.get(path) != whole.get(path)
             }
-            self._states[name] = GitState(self._base.id, files)
+            self._states[name] = GitState(self._base.facts.id, files)
 
     def mark(self) -> str:
         """The state now, ignored files, our own folder and our own output left out."""
@@ -268,7 +268,7 @@ class GitTree:
             self.too_slow = GitError(text)
             raise self.too_slow from error
         self.too_slow = None
-        return GitState(self._base.id, found)
+        return GitState(self._base.facts.id, found)
 
     def _scan_folder(
         self,
@@ -283,7 +283,7 @@ class GitTree:
         listed = base.look(deadline)
         for line in listed.complaints.splitlines():
             self._complaints[line.removeprefix("warning: ")] = None
-        entries, skipped = base.entries(deadline), base.skipped
+        entries, skipped = base.entries(deadline), frozenset(base.facts.skipped)
         if prefix not in self._blobs or first:
             self._blobs[prefix] = {path: blob for path, (_, blob) in entries.items()}
         touched = False
@@ -313,7 +313,7 @@ class GitTree:
         first: bool,
     ) -> None:
         known = _nested_known(base)
-        for path in sorted({*listed, *base.gitlinks, *known}):
+        for path in sorted({*listed, *base.facts.gitlinks, *known}):
             top = base.top / path
             inner = self._inner.get(prefix + path)
             if inner is None or first:
@@ -359,7 +359,7 @@ class GitTree:
         try:
             about = full.lstat()
             if stat.S_ISLNK(about.st_mode):
-                now, content = "120000", _blob(os.fsencode(full.readlink()), base.algorithm)
+                now, content = "120000", _blob(os.fsencode(full.readlink()), base.facts.algorithm)
             elif stat.S_ISREG(about.st_mode):
                 now = "100755" if about.st_mode & stat.S_IXUSR else "100644"
                 content = self._file_content(full, about, base, prefix + path, blob)
@@ -388,9 +388,9 @@ class GitTree:
         except OSError:
             return size_and_time
         self._read += len(data)
-        content = _blob(data, base.algorithm)
-        if blob is not None and content != blob and base.has_text_conversion and b"\r\n" in data:
-            plain = _blob(data.replace(b"\r\n", b"\n"), base.algorithm)
+        content = _blob(data, base.facts.algorithm)
+        if blob is not None and content != blob and base.facts.autocrlf and b"\r\n" in data:
+            plain = _blob(data.replace(b"\r\n", b"\n"), base.facts.algorithm)
             content = blob if plain == blob else content
         if time.time() - about.st_mtime > SETTLED_S:
             self._known[path] = (identity, content)
@@ -430,7 +430,7 @@ class GitTree:
         base = self._base
         entries = base.entries(deadline)
         tree = base("write-tree", "--missing-ok", objects=objects, deadline=deadline).strip()
-        empty = _blob(b"", base.algorithm)
+        empty = _blob(b"", base.facts.algorithm)
         wanted = [path for path, content in state.files.items() if content.now is not None]
         # Files that were only announced to git (`add --intent-to-add`) are in no tree.
         wanted += [path for path, (_, blob) in entries.items() if blob == empty]
@@ -439,7 +439,7 @@ class GitTree:
         chosen = [self._with_mode(entry, entries) for entry in chosen]
         gone = [path for path, content in state.files.items() if content.now is None]
         folders = {str(each) for path in state.files for each in Path(path).parents}
-        links = {path: at for path, at in base.gitlinks.items() if path not in folders}
+        links = {path: at for path, at in base.facts.gitlinks.items() if path not in folders}
         head = [f"M {GITLINK} {at} ".encode() + quoted(path) for path, at in links.items()]
         head += [b"D " + quoted(path) for path in gone if path in entries]
         commit, hashes = self._import(*(tree, parent, message, head), (chosen, missed), deadline)
@@ -465,7 +465,7 @@ class GitTree:
         for prefix, base in self._bases().items():
             if not base.top.is_dir() or not base.exists:
                 continue
-            entries, ignoring = base.entries(deadline), base.ignoring
+            entries, ignoring = base.entries(deadline), base.facts.ignoring
             for source, path in base.ignored(deadline):
                 now = self._content(base, prefix, source, None)
                 if now in {ignoring.get(source), entries.get(source, ("", ""))[1]}:
@@ -516,7 +516,7 @@ class GitTree:
                 stdin.write(b"deleteall\nM 040000 %s \n" % tree.encode())
                 stdin.write(b"".join(line + b"\n" for line in head))
                 for entry, data in write_stream(stdin, self._top, chosen, missed, deadline):
-                    hashes[entry.path] = _blob(data, self._base.algorithm)
+                    hashes[entry.path] = _blob(data, self._base.facts.algorithm)
                 stdin.write(b"\ndone\n")
                 stdin.close()
             stderr_text = stderr.read().decode(errors="replace").strip()

@@ -37,6 +37,26 @@ class Listed(NamedTuple):
     """Folders that could not be read, in git's words."""
 
 
+class BaseFacts(NamedTuple):
+    """What is known of a repository since the start of the run: base.json."""
+
+    id: str
+    objects: str | None
+    """The folder with the repository's objects; `None`: the base was made of nothing."""
+    gitlinks: dict[str, str]
+    """The submodules that the index records, with their commits."""
+    skipped: list[str]
+    """Paths outside a sparse checkout, which are not there and are not deleted either."""
+    autocrlf: bool
+    """Whether the user has git convert line endings."""
+    algorithm: str
+    """How the repository names its objects: `sha1` or `sha256`."""
+    alternates: str
+    """Where else objects come from: what is stored there may go away."""
+    ignoring: dict[str, str | None] = {}  # noqa: RUF012  never changed
+    """The `.gitignore` files that were in force, with their hashes."""
+
+
 class GitBase:
     """The base of one working folder. Used by one thread.
 
@@ -47,7 +67,7 @@ class GitBase:
         self.home = home
         self.top = top
         self._entries: dict[str, tuple[str, str]] | None = None
-        self._kept: dict[str, object] | None = None
+        self._facts: BaseFacts | None = None
 
     @property
     def exists(self) -> bool:
@@ -78,42 +98,33 @@ class GitBase:
         skipped: list[str] = []
         if real is not None:
             gitlinks, skipped = self._take_index(real, deadline)
-        kept: dict[str, object] = {
-            "id": os.urandom(8).hex(),
-            "objects": None if real is None else str(real.objects),
-            "gitlinks": gitlinks,
-            "skipped": skipped,
-            "autocrlf": settings.get("core.autocrlf", "false") in {"true", "input"},
-            "algorithm": "sha256" if sha256 else "sha1",
-            "alternates": "" if real is None else _alternates(real.objects),
-        }
-        self._write_facts(kept)
+        self._write_facts(
+            BaseFacts(
+                id=os.urandom(8).hex(),
+                objects=None if real is None else str(real.objects),
+                gitlinks=gitlinks,
+                skipped=skipped,
+                autocrlf=settings.get("core.autocrlf", "false") in {"true", "input"},
+                algorithm="sha256" if sha256 else "sha1",
+                alternates="" if real is None else _alternates(real.objects),
+            )
+        )
 
     # What it knows
 
     @property
-    def id(self) -> str:
-        return str(self._facts()["id"])
-
-    @property
-    def algorithm(self) -> str:
-        """How the repository names its objects: `sha1` or `sha256`."""
-        return str(self._facts()["algorithm"])
-
-    @property
-    def has_text_conversion(self) -> bool:
-        """Whether the user has git convert line endings."""
-        return bool(self._facts()["autocrlf"])
-
-    @property
-    def gitlinks(self) -> dict[str, str]:
-        """The submodules that the index records, with their commits."""
-        found = self._facts()["gitlinks"]
-        return dict(found) if isinstance(found, dict) else {}
+    def facts(self) -> BaseFacts:
+        """Raises `GitError` if they cannot be read."""
+        if self._facts is None:
+            try:
+                self._facts = BaseFacts(**json.loads((self.home / "base.json").read_text("ascii")))
+            except (OSError, ValueError, TypeError) as error:
+                raise GitError(f"the base in {self.home} cannot be read: {error}") from error
+        return self._facts
 
     def alternates_changed(self, real: Repository) -> bool:
-        """Whether objects now come from elsewhere than at the start: what is stored there may go away."""
-        return _alternates(real.objects) != self._facts()["alternates"]
+        """Whether objects now come from elsewhere than at the start."""
+        return _alternates(real.objects) != self.facts.alternates
 
     def entries(self, deadline: Deadline) -> dict[str, tuple[str, str]]:
         """Mode and blob of every path. Raises `GitError`."""
@@ -191,13 +202,7 @@ class GitBase:
 
     def keep_ignoring(self, files: dict[str, str | None]) -> None:
         """Note the `.gitignore` files that are in force at the start of the run."""
-        self._write_facts({**self._facts(), "ignoring": files})
-
-    @property
-    def ignoring(self) -> dict[str, str | None]:
-        """The `.gitignore` files that were in force at the start of the run, with their hashes."""
-        found = self._facts().get("ignoring")
-        return dict(found) if isinstance(found, dict) else {}
+        self._write_facts(self.facts._replace(ignoring=files))
 
     def refresh(self, deadline: Deadline) -> None:
         """Note the times of files that were touched and not changed, so that they are not read again.
@@ -229,25 +234,17 @@ class GitBase:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_ATTR_NOSYSTEM": "1",
         }
-        if objects is None and (folder := self._facts()["objects"] if self.exists else None):
-            objects = Path(str(folder))
+        if objects is None and (folder := self.facts.objects if self.exists else None):
+            objects = Path(folder)
         if objects is not None and objects.is_dir():
             found["GIT_OBJECT_DIRECTORY"] = str(objects)
         return found
 
     # Inside
 
-    def _facts(self) -> dict[str, object]:
-        if self._kept is None:
-            try:
-                self._kept = dict(json.loads((self.home / "base.json").read_text("ascii")))
-            except (OSError, ValueError, TypeError) as error:
-                raise GitError(f"the base in {self.home} cannot be read: {error}") from error
-        return self._kept
-
-    def _write_facts(self, facts: dict[str, object]) -> None:
-        (self.home / "base.json").write_text(json.dumps(facts), encoding="ascii")
-        self._kept = facts
+    def _write_facts(self, facts: BaseFacts) -> None:
+        (self.home / "base.json").write_text(json.dumps(facts._asdict()), encoding="ascii")
+        self._facts = facts
 
     def _take_index(self, real: Repository, deadline: Deadline) -> tuple[dict[str, str], list[str]]:
         """Copy the index without its flags, extensions and submodules, which are returned."""
@@ -301,9 +298,7 @@ class GitBase:
 
     def _admit_skipped(self, deadline: Deadline) -> None:
         """Files outside a sparse checkout count from the moment that they are there."""
-        skipped = self._facts()["skipped"]
-        if not isinstance(skipped, list) or not skipped:
-            return
+        skipped = self.facts.skipped
         there = [path for path in skipped if os.path.lexists(self.top / path)]
         if there:
             self(
@@ -311,13 +306,7 @@ class GitBase:
                 stdin=_lines(there),
                 deadline=deadline,
             )
-            self._write_facts({**self._facts(), "skipped": sorted(set(skipped) - set(there))})
-
-    @property
-    def skipped(self) -> frozenset[str]:
-        """Paths outside a sparse checkout, which are not there and are not deleted either."""
-        found = self._facts()["skipped"]
-        return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
+            self._write_facts(self.facts._replace(skipped=sorted(set(skipped) - set(there))))
 
 
 def _lines(items: Iterable[str]) -> str:
