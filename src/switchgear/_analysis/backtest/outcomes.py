@@ -59,18 +59,24 @@ _THANKS = re.compile(
     r"works (?:fine|well|great|like a charm|perfectly)|looks good|lgtm|that works|ship it|merged|all good)\b"
 )
 _COMPLAINT = re.compile(
-    r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|that'?s (?:wrong|not)|that is not|not working|"
-    r"(?:doesn'?t|does not|don'?t|do not|didn'?t|did not|won'?t) (?:work|compile|build|pass|run|start|help)|"
-    r"undo (?:that|this|it)|revert (?:that|this|it)|(?:you|that|this) broke|is broken|same (?:error|problem|issue|bug)|"
-    r"not what i|stop doing|in circles|useless)\b|traceback \(most recent call last\)|^(?:no|nope|revert)\W*$"
+    r"\bstill (?:not|fails?|failing|broken|doesn'?t|the same|wrong)\b|traceback \(most recent call last\)|"
+    r"(?:^|[.!,;] )(?:(?:no|nope|please|can you|could you|and|but)[,.!]? )*"
+    r"(?:that(?:'?s| is) (?:wrong|not)\b|(?:undo|revert) (?:that|this|it)\b)|^(?:no|nope|undo|revert)\W*$"
 )
+"""A complaint also in a request: `can you look? it still fails`."""
+_STATED_COMPLAINT = re.compile(
+    r"\b(?:not working|(?:doesn'?t|does not|didn'?t|did not|won'?t) (?:work|compile|build|pass|run|start|help)|"
+    r"(?:don'?t|do not) (?:work|pass)|(?:you|that|this) broke|is broken|same (?:error|problem|issue|bug)|"
+    r"not what i|stop doing|in circles|useless|not (?:perfect|great|good|nice)|n'?t (?:perfect|great|good|working|nice))\b"
+)
+"""A complaint, unless it is a part of the next request: `show the same error in both`."""
 _TROUBLE = re.compile(
     r"\b(?:fail(?:s|ed|ing)?|crash(?:es|ed|ing)?|broken|(?<!nothing )(?<!not )(?<!nothing is )wrong)\b"
 )
 """What went wrong, unless it is over: `it crashes`, but not `no test fails any more`."""
 _REQUEST = re.compile(
     r"^(?:(?:please|now|next|also|then|and|so|ok|okay|yes|hi|hey)\b[,.! ]*)*"
-    r"(?:(?:can|could|would|will|should|do|does|did|is|are|was|were|what|what's|how|why|when|where|which|who|if)\b|"
+    r"(?:(?:(?:can|could|would|will|should|do|does|did|is|are|was|were)(?! not\b)|what|what's|how|why|when|where|which|who|if)\b|"
     r"(?:let'?s|(?:i|we) (?:want|need|would like)|i'd like)\b|"
     r"(?:add|allow|build|change|check|clean|commit|continue|create|delete|describe|do|document|explain|find|fix|go|handle|"
     r"implement|improve|investigate|list|look|make|move|open|print|push|read|refactor|remove|rename|replace|run|show|"
@@ -87,7 +93,6 @@ _GAVE_UP = re.compile(
     r"\bi (?:could ?n[o']t|can ?not|can't|was ?n't able to) "
     r"(?:fix|solve|complete|finish|find|get|make|resolve|reproduce|determine)\b"
 )
-_NEGATED = re.compile(r"\b(?:not|n'?t|no) (?:perfect|great|good|working|nice)\b")
 _ENDED_BADLY = re.compile(
     r"error|exception|max.?(?:turns|rounds|steps|iterations)|time.?out|timed.?out|limit|abort|stuck|"
     r"exhaust|cancel|circuit|budget|cost|context|killed|g[ai]ve.?up|forfeit"
@@ -224,16 +229,25 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
         return None
     if message.interrupts:
         return OutcomeSign("the user interrupted it", -INTERRUPTION)
-    text = message.text.lower().replace("\u2019", "'")
-    bad = OutcomeSign("the user's last message complains", -MESSAGE)
-    if _COMPLAINT.search(text) or _NEGATED.search(text):
-        return bad
+    happy = _is_happy(message.text.lower().replace("\u2019", "'"))
+    if happy is None:
+        return None
+    how = "is positive" if happy else "complains"
+    return OutcomeSign(f"the user's last message {how}", MESSAGE if happy else -MESSAGE)
+
+
+def _is_happy(text: str) -> bool | None:
+    """Whether a message praises the work before it, or complains; `None`: neither."""
+    if _COMPLAINT.search(text):
+        return False
     if _REQUEST.match(text):
         return None
-    praises = _THANKS.search(text) and not _DOUBT.search(text)
+    if _STATED_COMPLAINT.search(text):
+        return False
+    praises = _THANKS.search(text) is not None and not _DOUBT.search(text)
     if _TROUBLE.search(text) and not _OVER.search(text):
-        return None if praises or text.rstrip().endswith("?") else bad
-    return OutcomeSign("the user's last message is positive", MESSAGE) if praises else None
+        return None if praises or text.rstrip().endswith("?") else False
+    return True if praises else None
 
 
 def _end(run: RecordedRun) -> OutcomeSign | None:
