@@ -532,6 +532,27 @@ def test_a_label_follows_a_file_that_is_moved_and_one_that_grows(projects: Path)
     assert outcomes(new) == {"a": " None", "b": "label False", "c": " None"}
 
 
+def test_a_label_is_not_taken_for_another_run_with_the_same_name(projects: Path) -> None:
+    """A file that is written anew each night has the same ids; a run that has grown is the same run."""
+    path = projects / "runs.jsonl"
+
+    def write(*commands: str) -> None:
+        steps = [{"tool": "bash", "args": each, "result": "ok"} for each in commands]
+        path.write_text(json.dumps({"id": "monday", "steps": steps}) + "\n")
+
+    def outcome_from() -> str:
+        [row] = json.loads(command("label", str(path), "--json").output)
+        return str(row["outcome_from"])
+
+    write("make", "make test")
+    command("label", str(path), "--run", "monday", "--outcome", "solved")
+    assert outcome_from() == "label"
+    write("make", "make test", "git diff", "ls", "ls a", "ls b", "ls c")
+    assert outcome_from() == "label"
+    write("make docs", "make test")
+    assert outcome_from() != "label"
+
+
 def test_a_prompt_shows_when_where_and_how_the_last_steps_ended(
     projects: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -289,8 +289,7 @@ class OutcomeSources(NamedTuple):
 
     def resolved(self, run: RecordedRun) -> RecordedRun:
         """The run with its outcome and where that comes from."""
-        for name_of in (label_key, content_key) if self.labels else ():
-            key = name_of(run)
+        for key in label_names(run) if self.labels else ():
             if key in self.labels:
                 return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
         solved = self.given.get(run.id, self.given.get(run.task)) if self.given else None
@@ -322,14 +321,34 @@ def label_key(run: RecordedRun) -> str:
 
 
 _COMPARED = 5
-"""Steps at the beginning of a run by which it is found again; a run that grows keeps them."""
+"""Steps at the beginning of a run by which it is recognised; a run that grows keeps them."""
 
 
 def content_key(run: RecordedRun) -> str:
-    """The name under which a label is found again after the file of its run was moved or renamed."""
-    if run.format in _OWN_IDS:
-        return label_key(run)
-    begins = [(step.tool, step.args, step.result) for step in run.steps[:_COMPARED]]
+    """The name by which a run is recognised, whatever its file is called; empty: its id is enough."""
+    return "" if run.format in _OWN_IDS else _content_key(run, min(_COMPARED, len(run.steps)))
+
+
+def named(key: str, content: str) -> str:
+    """The name of a label that holds only for the run with this content: a file may get other runs with the same ids."""
+    return f"{key} {content}" if content else key
+
+
+def label_names(run: RecordedRun) -> Iterator[str]:
+    """The names under which the label of a run may be found, the best first."""
+    key = label_key(run)
+    yield key
+    if run.format not in _OWN_IDS:
+        # It may have been labelled when it was shorter.
+        contents = [
+            _content_key(run, most) for most in range(min(_COMPARED, len(run.steps)), 0, -1)
+        ]
+        yield from (named(key, content) for content in contents)
+        yield from contents
+
+
+def _content_key(run: RecordedRun, most: int) -> str:
+    begins = [(step.tool, step.args) for step in run.steps[:most]]
     own_id = run.id.removeprefix(Path(run.source).name)
-    seen = json.dumps([own_id, run.task, begins], default=str)
+    seen = json.dumps([own_id, run.task, begins])
     return f"{run.format}:content:{hashlib.sha256(seen.encode(errors='replace')).hexdigest()[:32]}"
