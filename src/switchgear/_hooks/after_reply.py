@@ -100,7 +100,7 @@ def run(errand: WorkAfterReply, pid: int | None) -> None:
         if errand.opinion:
             from switchgear._hooks.opinions import start  # noqa: PLC0415  only where configured
 
-            start(errand.opinion, errand.root, errand.cwd)
+            start(errand.opinion, errand.root)
         if errand.evidence and errand.escalate:
             start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
     except OSError:

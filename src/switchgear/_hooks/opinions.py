@@ -133,14 +133,17 @@ def answer(root: str, name: str, settings: SecondOpinion) -> Opinion | None:
     return opinion.loaded(read_private(_answer_file(root, name), opinion.LARGEST_ANSWER), settings)
 
 
-def start(request: str, root: str, cwd: str) -> None:
-    """Request an opinion in a separate process. Raises OSError."""
+def start(request: str, root: str) -> None:
+    """Request an opinion in a separate process, in the folder of the project. Raises OSError.
+
+    Not in that of the agent: it could hold another file of the name that the command has.
+    """
     keep_out_of_git(os.path.dirname(folder_of(root)))
     make_private_folder(folder_of(root))
-    start_detached("opinions", cwd or root, root, given=request.encode())
+    start_detached("opinions", root, given=request.encode())
 
 
-def ask(request: bytes, root: str, cwd: str) -> None:
+def ask(request: bytes, root: str) -> None:
     """Request an opinion, and save it for the session's next hook: the work of the process."""
     from switchgear._opinion.consult import consult_in_thread  # noqa: PLC0415  no hook imports it
 
@@ -148,17 +151,17 @@ def ask(request: bytes, root: str, cwd: str) -> None:
     settings = SecondOpinion(**data["settings"])
     if not _is_name(data["name"]):
         return
-    found = consult_in_thread(settings, data["request"], folder_of(root), cwd)
+    found = consult_in_thread(settings, data["request"], folder_of(root), root)
     write_private(_answer_file(root, data["name"]), opinion.dumped(found).encode())
 
 
 def main(words: list[str]) -> int:
-    """The process that requests an opinion: `detached.py …/opinions.py CWD ROOT`, the request on its input."""
+    """The process that requests an opinion: `detached.py …/opinions.py ROOT`, the request on its input."""
     import signal  # noqa: PLC0415  no hook needs it
 
     signal.alarm(LONGEST_S)
     try:
-        ask(sys.stdin.buffer.read(), root=words[2], cwd=words[1])
+        ask(sys.stdin.buffer.read(), root=words[1])
     except (OSError, ValueError, KeyError, TypeError):
         return 1
     return 0

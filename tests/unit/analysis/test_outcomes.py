@@ -97,6 +97,9 @@ FAILS = RecordedStep("Bash", "make", "no rule", ok=False)
         (run(EDIT, TALK, said="yes, that fixed it"), True, "is positive"),
         (run(EDIT, TALK, said="it does not compile"), False, "complains"),
         (run(EDIT, TALK, said="that broke the build"), False, "complains"),
+        (run(EDIT, TALK, said="no, that's not it"), False, "complains"),
+        (run(EDIT, TALK, said="can you revert that"), False, "complains"),
+        (run(EDIT, TALK, said="you are going in circles"), False, "complains"),
         (run(EDIT, TALK, said="Traceback (most recent call last): x"), False, "complains"),
         (run(EDIT, TALK, said="can you look? it still fails"), False, "complains"),
         (run(EDIT, said_by_agent("I was not able to find the cause.")), False, "it gave up"),
@@ -130,6 +133,12 @@ def test_the_end_of_a_run_suggests_an_outcome_and_reports_why(
         run(EDIT, TALK, said="we need a message when a request failed"),
         run(EDIT, TALK, said="a dark mode would be great"),
         run(EDIT, TALK, said="thanks in advance"),
+        run(EDIT, TALK, said="do not run the migrations yet"),
+        run(EDIT, TALK, said="show the same error message in both places"),
+        run(EDIT, TALK, said="use a name that is not reserved"),
+        run(EDIT, TALK, said="add a button to undo this"),
+        run(EDIT, TALK, said="what if the file is broken?"),
+        run(EDIT, TALK, said="explain why it does not work on Windows"),
         run(EDIT, TALK, said="thanks for nothing"),
         run(EDIT, TALK, said="perfect, it fails as expected"),
         *(run(EDIT, TALK, said=each) for each in OTHER_LANGUAGES),
@@ -521,6 +530,27 @@ def test_a_label_follows_a_file_that_is_moved_and_one_that_grows(projects: Path)
     assert outcomes(new) == {"a": "label True", "b": "label False", "c": " None"}
     command("label", str(new), "--run", "a", "--outcome", "forget")
     assert outcomes(new) == {"a": " None", "b": "label False", "c": " None"}
+
+
+def test_a_label_is_not_taken_for_another_run_with_the_same_name(projects: Path) -> None:
+    """A file that is written anew each night has the same ids; a run that has grown is the same run."""
+    path = projects / "runs.jsonl"
+
+    def write(*commands: str) -> None:
+        steps = [{"tool": "bash", "args": each, "result": "ok"} for each in commands]
+        path.write_text(json.dumps({"id": "monday", "steps": steps}) + "\n")
+
+    def outcome_from() -> str:
+        [row] = json.loads(command("label", str(path), "--json").output)
+        return str(row["outcome_from"])
+
+    write("make", "make test")
+    command("label", str(path), "--run", "monday", "--outcome", "solved")
+    assert outcome_from() == "label"
+    write("make", "make test", "git diff", "ls", "ls a", "ls b", "ls c")
+    assert outcome_from() == "label"
+    write("make docs", "make test")
+    assert outcome_from() != "label"
 
 
 def test_a_prompt_shows_when_where_and_how_the_last_steps_ended(

@@ -45,7 +45,7 @@ class Reviewed(Guarded):
             if errand.opinion:
                 self.asked += 1
                 if self.answers:
-                    opinions.ask(errand.opinion.encode(), errand.root, errand.cwd)
+                    opinions.ask(errand.opinion.encode(), errand.root)
         return ruling
 
     def notes(self) -> Notes:
@@ -242,12 +242,26 @@ def test_it_is_not_asked_below_70_percent(tmp_path: Path) -> None:
     assert agent.asked == 0
 
 
+def test_a_relative_command_is_that_of_the_project_wherever_the_agent_works(tmp_path: Path) -> None:
+    """The agent could write another script of the same name into the folder in which it works."""
+    for folder, verdict in ((tmp_path, "confirm"), (tmp_path / "sub", "delay")):
+        (folder / "tools").mkdir(parents=True)
+        script = f"""print('{{"verdict": "{verdict}", "reason": "r"}}')\n"""
+        (folder / "tools" / "judge.py").write_text(script)
+    agent = Reviewed(tmp_path, DELAY)
+    settings = {**dict(agent.known.second_opinion or {}), "command": "python3 tools/judge.py"}
+    agent.known = agent.known._replace(second_opinion=settings)
+    agent.folder = tmp_path / "sub"
+    assert repeat(agent)[-1].action == "stop"
+    assert {each.partition(":")[0] for each in agent.events("second_opinion")} == {"confirm"}
+
+
 def test_the_process_after_the_hook_asks_and_leaves_the_answer(tmp_path: Path) -> None:
     agent = Reviewed(tmp_path, """print('{"verdict": "confirm", "reason": "yes"}')""")
     agent.answers = False
     settings = SecondOpinion(**dict(agent.known.second_opinion or {}))
     request = {"name": "n1", "settings": settings._asdict(), "request": {"version": 1}}
-    opinions.start(json.dumps(request), str(tmp_path), str(tmp_path))
+    opinions.start(json.dumps(request), str(tmp_path))
     _wait_until(lambda: opinions.answer(str(tmp_path), "n1", settings), LIMIT_S)
     found = opinions.answer(str(tmp_path), "n1", settings)
     assert found is not None

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from switchgear._analysis.backtest.outcomes import named
 from switchgear._system.files import append_descriptor, make_private_folder, state_folder
 
 _LARGEST_BYTES = 64 * 1024 * 1024
@@ -29,7 +30,7 @@ class OutcomeLabel(NamedTuple):
     source: str = ""
     """The file of the run."""
     content: str = ""
-    """As `outcomes.content_key` names the run: it is found by this where its file was moved."""
+    """As `outcomes.content_key` names the run: found by this where its file was moved, and not taken for another."""
 
 
 def labels_file() -> Path:
@@ -38,17 +39,16 @@ def labels_file() -> Path:
 
 
 def read_labels(path: Path | None = None) -> dict[str, bool | None]:
-    """The outcome of each labelled run, by its key; lines that cannot be read are skipped.
+    """The outcome of each labelled run, by `outcomes.label_names`; lines that cannot be read are skipped.
 
-    By the key of its content too, if its file is gone. Raises OSError.
+    By its content alone, if its file is gone. Raises OSError.
     """
-    labels = all_labels(path)
-    moved = {
-        each.content: _MEANING[each.answer]
-        for each in labels
-        if each.content and not Path(each.source).exists()
-    }
-    return moved | {each.key: _MEANING[each.answer] for each in labels}
+    found: dict[str, bool | None] = {}
+    for each in all_labels(path):
+        found[named(each.key, each.content)] = _MEANING[each.answer]
+        if each.content and not Path(each.source).exists():
+            found[each.content] = _MEANING[each.answer]
+    return found
 
 
 def all_labels(path: Path | None = None) -> list[OutcomeLabel]:

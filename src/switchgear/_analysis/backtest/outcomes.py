@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,18 +59,24 @@ _THANKS = re.compile(
     r"works (?:fine|well|great|like a charm|perfectly)|looks good|lgtm|that works|ship it|merged|all good)\b"
 )
 _COMPLAINT = re.compile(
-    r"\b(?:still (?:not|fails?|failing|broken|doesn'?t|the same|wrong)|that'?s (?:wrong|not)|that is not|not working|"
-    r"(?:doesn'?t|does not|don'?t|do not|didn'?t|did not|won'?t) (?:work|compile|build|pass|run|start|help)|"
-    r"undo (?:that|this|it)|revert (?:that|this|it)|(?:you|that|this) broke|is broken|same (?:error|problem|issue|bug)|"
-    r"not what i|stop doing|in circles|useless)\b|traceback \(most recent call last\)|^(?:no|nope|revert)\W*$"
+    r"\bstill (?:not|fails?|failing|broken|doesn'?t|the same|wrong)\b|traceback \(most recent call last\)|"
+    r"(?:^|[.!,;] )(?:(?:no|nope|please|can you|could you|and|but)[,.!]? )*"
+    r"(?:that(?:'?s| is) (?:wrong|not)\b|(?:undo|revert) (?:that|this|it)\b)|^(?:no|nope|undo|revert)\W*$"
 )
+"""A complaint also in a request: `can you look? it still fails`."""
+_STATED_COMPLAINT = re.compile(
+    r"\b(?:not working|(?:doesn'?t|does not|didn'?t|did not|won'?t) (?:work|compile|build|pass|run|start|help)|"
+    r"(?:don'?t|do not) (?:work|pass)|(?:you|that|this) broke|is broken|same (?:error|problem|issue|bug)|"
+    r"not what i|stop doing|in circles|useless|not (?:perfect|great|good|nice)|n'?t (?:perfect|great|good|working|nice))\b"
+)
+"""A complaint, unless it is a part of the next request: `show the same error in both`."""
 _TROUBLE = re.compile(
     r"\b(?:fail(?:s|ed|ing)?|crash(?:es|ed|ing)?|broken|(?<!nothing )(?<!not )(?<!nothing is )wrong)\b"
 )
 """What went wrong, unless it is over: `it crashes`, but not `no test fails any more`."""
 _REQUEST = re.compile(
     r"^(?:(?:please|now|next|also|then|and|so|ok|okay|yes|hi|hey)\b[,.! ]*)*"
-    r"(?:(?:can|could|would|will|should|do|does|did|is|are|was|were|what|what's|how|why|when|where|which|who|if)\b|"
+    r"(?:(?:(?:can|could|would|will|should|do|does|did|is|are|was|were)(?! not\b)|what|what's|how|why|when|where|which|who|if)\b|"
     r"(?:let'?s|(?:i|we) (?:want|need|would like)|i'd like)\b|"
     r"(?:add|allow|build|change|check|clean|commit|continue|create|delete|describe|do|document|explain|find|fix|go|handle|"
     r"implement|improve|investigate|list|look|make|move|open|print|push|read|refactor|remove|rename|replace|run|show|"
@@ -87,7 +93,6 @@ _GAVE_UP = re.compile(
     r"\bi (?:could ?n[o']t|can ?not|can't|was ?n't able to) "
     r"(?:fix|solve|complete|finish|find|get|make|resolve|reproduce|determine)\b"
 )
-_NEGATED = re.compile(r"\b(?:not|n'?t|no) (?:perfect|great|good|working|nice)\b")
 _ENDED_BADLY = re.compile(
     r"error|exception|max.?(?:turns|rounds|steps|iterations)|time.?out|timed.?out|limit|abort|stuck|"
     r"exhaust|cancel|circuit|budget|cost|context|killed|g[ai]ve.?up|forfeit"
@@ -224,16 +229,25 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
         return None
     if message.interrupts:
         return OutcomeSign("the user interrupted it", -INTERRUPTION)
-    text = message.text.lower().replace("\u2019", "'")
-    bad = OutcomeSign("the user's last message complains", -MESSAGE)
-    if _COMPLAINT.search(text) or _NEGATED.search(text):
-        return bad
+    happy = _is_happy(message.text.lower().replace("\u2019", "'"))
+    if happy is None:
+        return None
+    how = "is positive" if happy else "complains"
+    return OutcomeSign(f"the user's last message {how}", MESSAGE if happy else -MESSAGE)
+
+
+def _is_happy(text: str) -> bool | None:
+    """Whether a message praises the work before it, or complains; `None`: neither."""
+    if _COMPLAINT.search(text):
+        return False
     if _REQUEST.match(text):
         return None
-    praises = _THANKS.search(text) and not _DOUBT.search(text)
+    if _STATED_COMPLAINT.search(text):
+        return False
+    praises = _THANKS.search(text) is not None and not _DOUBT.search(text)
     if _TROUBLE.search(text) and not _OVER.search(text):
-        return None if praises or text.rstrip().endswith("?") else bad
-    return OutcomeSign("the user's last message is positive", MESSAGE) if praises else None
+        return None if praises or text.rstrip().endswith("?") else False
+    return True if praises else None
 
 
 def _end(run: RecordedRun) -> OutcomeSign | None:
@@ -275,8 +289,7 @@ class OutcomeSources(NamedTuple):
 
     def resolved(self, run: RecordedRun) -> RecordedRun:
         """The run with its outcome and where that comes from."""
-        for name_of in (label_key, content_key) if self.labels else ():
-            key = name_of(run)
+        for key in label_names(run) if self.labels else ():
             if key in self.labels:
                 return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
         solved = self.given.get(run.id, self.given.get(run.task)) if self.given else None
@@ -308,14 +321,34 @@ def label_key(run: RecordedRun) -> str:
 
 
 _COMPARED = 5
-"""Steps at the beginning of a run by which it is found again; a run that grows keeps them."""
+"""Steps at the beginning of a run by which it is recognised; a run that grows keeps them."""
 
 
 def content_key(run: RecordedRun) -> str:
-    """The name under which a label is found again after the file of its run was moved or renamed."""
-    if run.format in _OWN_IDS:
-        return label_key(run)
-    begins = [(step.tool, step.args, step.result) for step in run.steps[:_COMPARED]]
+    """The name by which a run is recognised, whatever its file is called; empty: its id is enough."""
+    return "" if run.format in _OWN_IDS else _content_key(run, min(_COMPARED, len(run.steps)))
+
+
+def named(key: str, content: str) -> str:
+    """The name of a label that holds only for the run with this content: a file may get other runs with the same ids."""
+    return f"{key} {content}" if content else key
+
+
+def label_names(run: RecordedRun) -> Iterator[str]:
+    """The names under which the label of a run may be found, the best first."""
+    key = label_key(run)
+    yield key
+    if run.format not in _OWN_IDS:
+        # It may have been labelled when it was shorter.
+        contents = [
+            _content_key(run, most) for most in range(min(_COMPARED, len(run.steps)), 0, -1)
+        ]
+        yield from (named(key, content) for content in contents)
+        yield from contents
+
+
+def _content_key(run: RecordedRun, most: int) -> str:
+    begins = [(step.tool, step.args) for step in run.steps[:most]]
     own_id = run.id.removeprefix(Path(run.source).name)
-    seen = json.dumps([own_id, run.task, begins], default=str)
+    seen = json.dumps([own_id, run.task, begins])
     return f"{run.format}:content:{hashlib.sha256(seen.encode(errors='replace')).hexdigest()[:32]}"
