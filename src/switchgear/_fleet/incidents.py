@@ -463,7 +463,7 @@ class Incidents:
             **_new_incident(name, event, category, event.reason),
             "severity": ABOUT[category].severity,
             "action": _action(event, category),
-            "timeline": [_line(event)],
+            "timeline": [event_line(event)],
             **facts_of(event, category, fleet, name),
         }
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
@@ -485,7 +485,7 @@ class Incidents:
             return
         with suppress(StoreError):  # what was known before stays
             incident["rerouted"] = rerouted(fleet, event.circuit, incident["opened_at_s"])
-        incident["timeline"] = [*incident["timeline"], _line(event)][-200:]
+        incident["timeline"] = [*incident["timeline"], event_line(event)][-200:]
         if event.after is Phase.CLOSED:
             incident["status"] = "recovered"
             incident["recovered_at"] = iso(event.at_s)
@@ -628,7 +628,8 @@ def _action(event: Event, category: str) -> str:
     return f"none: the circuit is in {mode} mode and admits everything"
 
 
-def _line(event: Event) -> dict[str, Any]:
+def event_line(event: Event) -> dict[str, Any]:
+    """The facts of an event as JSON values, redacted."""
     return {
         "seq": event.seq,
         "at": iso(event.at_s),
