@@ -417,13 +417,13 @@ def _meaning(error: BaseException) -> ProviderError | None:
 
 
 class Wire(Protocol):
-    """How a client library sends, reads and hands over; of an async one, `send` and `read` are coroutines."""
+    """How a client library sends a request and hands its response over."""
 
     def send(self, attempt: HttpAttempt) -> Any:
-        """Send it and return the response, with `status_code`, `headers`, `is_closed` and `content`."""
+        """Send it and return the response, which has the attributes of an httpx response."""
 
-    def read(self, response: Any) -> Any:
-        """The whole body of an error response, decompressed; the response keeps it."""
+    async def asend(self, attempt: HttpAttempt) -> Any:
+        """`send` for an async client."""
 
     def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         """The response for the caller, with its stream guarded by the call."""
@@ -444,7 +444,7 @@ def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps
             refusal = refusal or error
             continue
         try:
-            response = yield wire.send, wire.send, attempt
+            response = yield wire.send, wire.asend, attempt
         except BaseException as error:
             found = yield from call.failing(error)
             if is_last or found is None or not found.may_fail_over:
@@ -456,7 +456,7 @@ def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps
         if not is_read and (is_last or not call.is_error):
             return wire.hand_over(response, call)
         try:
-            call.feed(response.content if is_read else (yield wire.read, wire.read, response))
+            call.feed(response.content if is_read else (yield response.read, response.aread))
         except BaseException as error:
             yield from call.failing(error)
             raise
