@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.errors import StoreError
+from switchgear._core.evidence import FLOWING
 from switchgear._core.types import Event, Phase
 from switchgear._fleet.categories import ABOUT, category_of
 from switchgear._fleet.fleet import Fleet
@@ -542,7 +543,7 @@ def message_of(event: Event, fleet: Fleet) -> Message:
     An event that ended a run is sent with the receipt of that run.
     """
     category = category_of(event.circuit)
-    opened = event.after is Phase.OPEN and event.before in {Phase.CLOSED, Phase.TRIPPING}
+    opened = event.after is Phase.OPEN and event.before in FLOWING
     severity = severity_of(event.circuit) if opened else "INFO"
     message = {
         "id": message_id(event),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from switchgear._breaker.views import View
 from switchgear._core import values
 from switchgear._core.errors import StoreError, SwitchgearError
+from switchgear._core.evidence import FLOWING
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import ABOUT, CATEGORIES, Breakers, category_of, shown_name
@@ -420,7 +421,6 @@ SCHEMA = 1
 LARGEST_BYTES = 1 << 20
 MARKS = ("false_positive", "false_negative", "confirmed")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,150}", re.ASCII)
-_CALM = (Phase.CLOSED, Phase.TRIPPING)
 
 
 class IncidentTrouble(SwitchgearError):
@@ -447,7 +447,7 @@ class Incidents:
         category = category_of(event.circuit)
         if category is None or event.kind not in {EventKind.MOVED, EventKind.ORDERED}:
             return None
-        if event.after is Phase.OPEN and event.before in _CALM and event.kind is EventKind.MOVED:
+        if event.after is Phase.OPEN and event.before in FLOWING and event.kind is EventKind.MOVED:
             return self._begin(event, category, fleet)
         known = self._latest(event.circuit)
         if known is not None and known["seq"] < event.seq and known["status"] != "closed":
