@@ -198,25 +198,22 @@ class HttpGuard:
 
     def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
         """The ways to serve a request, the caller's first; none: it passes unguarded."""
-        request = _read(outgoing)
+        first = self._attempt(outgoing)
+        request = first.request
         if request is None and self._models_only:
             return []
-        first = HttpAttempt(outgoing, request, self._circuit(outgoing.host, request))
         if request is None or not request.payload or not self.fallbacks:
             return [first]
         others = (rewritten(outgoing, request, one) for one in self.fallbacks)
-        return [first, *(self._attempt(one) for one in others)]
+        return [first, *(self._attempt(one, is_rewritten=True) for one in others)]
 
-    def _attempt(self, outgoing: Outgoing) -> HttpAttempt:
-        request = _read(outgoing)
-        return HttpAttempt(
-            outgoing, request, self._circuit(outgoing.host, request), is_rewritten=True
-        )
-
-    def _circuit(self, host: str, request: ModelRequest | None) -> str:
+    def _attempt(self, outgoing: Outgoing, *, is_rewritten: bool = False) -> HttpAttempt:
+        _, _, host, target, headers, body = outgoing
+        request = read_request(host, target, headers, body or b"", outgoing.method)
         provider = provider_of(host) if request is None else request.provider
         model = "" if request is None else request.model
-        return _circuit_name(self._template, host, provider, model)
+        circuit = _circuit_name(self._template, host, provider, model)
+        return HttpAttempt(outgoing, request, circuit, is_rewritten)
 
     def start(self, attempt: HttpAttempt) -> Steps["GuardedHttpCall"]:
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
@@ -628,12 +625,6 @@ def _suffix(protocol: ModelProtocol, target: str) -> str:
     }[protocol.family]
     found = re.search(start, target)
     return target if found is None else target[found.start() :]
-
-
-def _read(outgoing: Outgoing) -> ModelRequest | None:
-    return read_request(
-        outgoing.host, outgoing.target, outgoing.headers, outgoing.body or b"", outgoing.method
-    )
 
 
 def _checked_key(key: Any) -> str:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from functools import cache
-from types import TracebackType
 from typing import Any, Self
 
 from switchgear._providers.traffic import ModelRequest
@@ -117,13 +116,8 @@ class GuardedTransport:
         self.inner.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self.inner.__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self.inner.__exit__(*error)
 
 
 class AsyncGuardedTransport:
@@ -146,13 +140,8 @@ class AsyncGuardedTransport:
         await self.inner.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self.inner.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *error: object) -> None:
+        await self.inner.__aexit__(*error)
 
 
 class _EitherTransport(GuardedTransport, AsyncGuardedTransport):
