@@ -51,6 +51,15 @@ def package(tmp_path: Path) -> Path:
     return copy
 
 
+PATIENT = """
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+"""
+"""The `conftest.py` of the copied tests: a busy machine is slow, and that is no failure."""
+
+
 def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
     """What a command prints that finds the copy instead of the package."""
     environment = {
@@ -165,6 +174,7 @@ def test_the_laws_of_detectors_hold_for_the_one_of_the_recipe(
     tests = tmp_path / "tests"
     shutil.copytree(ROOT / "tests" / "property", tests / "property")
     shutil.copy(ROOT / "tests" / "depth.py", tests)
+    (tests / "conftest.py").write_text(PATIENT)
     strategies, oracle = tests / "property" / "strategies.py", tests / "property" / "naive.py"
     insert(strategies, "CONFIGS: dict[type[Detector], SearchStrategy[Detector]] = {\n", config)
     insert(oracle, "KINDS: dict[type[Detector], Kind] = {\n", kind)

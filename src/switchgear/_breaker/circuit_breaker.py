@@ -413,10 +413,9 @@ class CircuitBreaker(Breaker):
             return None
 
     def fall_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the fallback for a refused call."""
-        if self._fallback is None:  # pragma: no cover  callers have checked that there is one
-            raise AssertionError("no fallback")
-        return self._fallback(*args, **kwargs)
+        """The result of the fallback for a refused call; callers have checked that there is one."""
+        fallback: Any = self._fallback
+        return fallback(*args, **kwargs)
 
     # Recording a result must not replace what the call returned or raised: if a clock, a
     # third-party detector or a store fails here, the error is logged. These methods send text that

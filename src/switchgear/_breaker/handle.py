@@ -20,7 +20,6 @@ from switchgear._breaker.signals import (
     redacted,
 )
 from switchgear._breaker.tickets import (
-    FLOWING,
     FOLD_EVERY_S,
     MOST_TIMES,
     NO_MARK,
@@ -30,12 +29,12 @@ from switchgear._breaker.tickets import (
     SuccessRun,
     dates,
     isolation_reason,
-    shared_evidence,
     this_process,
 )
 from switchgear._core import values
 from switchgear._core.errors import Refusal, Rejected, StoreError
 from switchgear._core.evidence import (
+    FLOWING,
     HOLD_S,
     LIVE_S,
     is_final,
@@ -198,10 +197,11 @@ class Breaker:
         self.policy: Policy = policy
         self._slow_from_s = policy.slow_from_s
         self._counts_calls = counts_calls(policy)
-        if self._wall is None or not needs_successes(policy):
+        others_use_it = self._wall is not None and getattr(self._store, "process", None) is not None
+        if not others_use_it or not needs_successes(policy):
             self._shared = None
         elif self._shared is None:
-            self._shared = shared_evidence(self._store)
+            self._shared = SharedEvidence(self._store)
 
     def add_sink(self, sink: Sink) -> None:
         """Send events to one more sink from now on. Raises ValueError if it cannot be called."""

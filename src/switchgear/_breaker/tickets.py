@@ -24,7 +24,8 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any
 
-from switchgear._core.types import Circuit, Mode, Permit, Phase
+from switchgear._core.evidence import FLOWING
+from switchgear._core.types import Circuit, Mode, Permit
 
 WARM_S = 1.0
 """Seconds that a circuit stays warm after a failure; in this time each success has its own time."""
@@ -32,7 +33,6 @@ MOST_TIMES = 512
 """Maximum number of successes of a warm circuit that wait to be submitted."""
 MOST_DATES = 32
 """Maximum number of different times in one report."""
-FLOWING = (Phase.CLOSED, Phase.TRIPPING)
 
 
 NO_MARK: Callable[[], float] = partial(float, "inf")
@@ -87,11 +87,6 @@ class SharedEvidence:
             and circuit.phase in FLOWING
             and circuit.mode is Mode.AUTO
         )
-
-
-def shared_evidence(store: Any) -> SharedEvidence | None:
-    """The shared evidence of a breaker over this store; `None`: no other process can use the store."""
-    return SharedEvidence(store) if getattr(store, "process", None) is not None else None
 
 
 def this_process() -> str:

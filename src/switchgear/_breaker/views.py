@@ -3,9 +3,10 @@
 from typing import Any, NamedTuple
 
 from switchgear._breaker.handle import TIME_PASSES
+from switchgear._core.evidence import FLOWING
 from switchgear._core.machine import FORGET_ISOLATED_S, standing, step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Mode, Phase, Reading, Verdict, to_dict
+from switchgear._core.types import Circuit, Mode, Reading, Verdict, to_dict
 from switchgear._stores.base import StoredCircuit
 
 
@@ -72,7 +73,7 @@ def view_of(found: StoredCircuit, now_s: float) -> View:
 
 
 def _isolated_views(circuit: Circuit, at_s: float) -> tuple[IsolatedView, ...]:
-    if circuit.mode is not Mode.AUTO or circuit.phase not in {Phase.CLOSED, Phase.TRIPPING}:
+    if circuit.mode is not Mode.AUTO or circuit.phase not in FLOWING:
         return ()
     return tuple(
         IsolatedView(one.process, one.reason, one.since_s, max(0.0, one.retry_at_s - at_s))

@@ -311,23 +311,19 @@ class Effective(NamedTuple):
     """The digest of a file that differs from its trusted copy, which is in effect; `-`: it is gone."""
 
 
-def effective_config(
-    start: str | None = None, *, for_command: bool = False, path: str | None = None
-) -> Effective:
+def effective_config(start: str | None = None, *, for_command: bool = False) -> Effective:
     """The configuration in effect for the folder `start`. Raises `ConfigError`.
 
     `for_command`: a person typed a command, so SWITCHGEAR_CONFIG and SWITCHGEAR_TRUST are theirs.
-    For hooks they are not: an agent may take its environment from the project. `path`: look at this
-    file alone.
+    For hooks they are not: an agent may take its environment from the project.
     """
-    named = named_config() if path is None else None
+    named = named_config()
     if named is not None and for_command:
         return Effective(load_config(named), named)
     notices: list[str] = []
     if named is not None and not has_our_table(named):
         notices.append(f"SWITCHGEAR_CONFIG is {named}: there is no such file")
-    found_here = [] if path is not None else candidates(start)
-    for place in (*filter(None, (path, named)), *found_here):
+    for place in (*([named] if named else ()), *candidates(start)):
         if is_own(place):
             if has_our_table(place):
                 return Effective(load_config(place), place, tuple(notices))

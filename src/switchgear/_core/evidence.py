@@ -47,7 +47,8 @@ CROWD = 8
 """From this number of participating processes on, messages are queued at once and replies contain a summary."""
 
 _TIME = Record(Signal(count=0))
-_FLOWING = (Phase.CLOSED, Phase.TRIPPING)
+FLOWING = (Phase.CLOSED, Phase.TRIPPING)
+"""The phases that admit every call."""
 
 
 class ReplayStart(NamedTuple):
@@ -313,13 +314,13 @@ def _fold_final(policy: Policy, start: ReplayStart, final_s: float, now_s: float
     left: tuple[DatedRecord, ...] = ()
     last: Step | None = None
     for index, dated in enumerate(tells):
-        if dated.at_s > final_s and circuit.phase in _FLOWING:
+        if dated.at_s > final_s and circuit.phase in FLOWING:
             left = tells[index:]
             break
         last = step(policy, circuit, dated.record, dated.at_s)
         circuit = last.circuit
         events += last.events
-        if last.events or circuit.phase not in _FLOWING:
+        if last.events or circuit.phase not in FLOWING:
             base, kept = circuit, []
         else:
             _append(kept, dated)

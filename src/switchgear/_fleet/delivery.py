@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from switchgear._core import values
 from switchgear._core.errors import StoreError
+from switchgear._core.evidence import FLOWING
 from switchgear._core.types import Event, Phase
 from switchgear._fleet.categories import ABOUT, category_of
 from switchgear._fleet.fleet import Fleet
-from switchgear._fleet.incidents import concerned, incident_id, iso, owners
+from switchgear._fleet.incidents import concerned, event_line, incident_id, iso, owners
 from switchgear._fleet.run_notes import is_loop, run_note
 from switchgear._fleet.targets import (
     Command,
@@ -542,7 +543,7 @@ def message_of(event: Event, fleet: Fleet) -> Message:
     An event that ended a run is sent with the receipt of that run.
     """
     category = category_of(event.circuit)
-    opened = event.after is Phase.OPEN and event.before in {Phase.CLOSED, Phase.TRIPPING}
+    opened = event.after is Phase.OPEN and event.before in FLOWING
     severity = severity_of(event.circuit) if opened else "INFO"
     message = {
         "id": message_id(event),
@@ -550,16 +551,9 @@ def message_of(event: Event, fleet: Fleet) -> Message:
         "severity": severity,
         "category": category,
         "circuit": redact(event.circuit, 500),
-        "seq": event.seq,
-        "at": iso(event.at_s),
+        **event_line(event),
         "at_s": event.at_s,
-        "kind": str(event.kind),
-        "before": str(event.before),
-        "after": str(event.after),
         "mode": str(event.mode),
-        "reason": redact(event.reason, 400),
-        "by": redact(event.by),
-        "why": redact(event.why),
         "retry_after_s": event.retry_after_s,
         "incident": incident_id(event) if opened and category else None,
         "owners": owners(fleet, event.circuit),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from switchgear._breaker.views import View
 from switchgear._core import values
 from switchgear._core.errors import StoreError, SwitchgearError
+from switchgear._core.evidence import FLOWING
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._fleet.categories import ABOUT, CATEGORIES, Breakers, category_of, shown_name
@@ -393,7 +394,6 @@ SCHEMA = 1
 LARGEST_BYTES = 1 << 20
 MARKS = ("false_positive", "false_negative", "confirmed")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,150}", re.ASCII)
-_CALM = (Phase.CLOSED, Phase.TRIPPING)
 
 
 class IncidentTrouble(SwitchgearError):
@@ -420,7 +420,7 @@ class Incidents:
         category = category_of(event.circuit)
         if category is None or event.kind not in {EventKind.MOVED, EventKind.ORDERED}:
             return None
-        if event.after is Phase.OPEN and event.before in _CALM and event.kind is EventKind.MOVED:
+        if event.after is Phase.OPEN and event.before in FLOWING and event.kind is EventKind.MOVED:
             return self._begin(event, category, fleet)
         known = self._latest(event.circuit)
         if known is not None and known["seq"] < event.seq and known["status"] != "closed":
@@ -436,7 +436,7 @@ class Incidents:
             **_new_incident(name, event, category, event.reason),
             "severity": ABOUT[category].severity,
             "action": _action(event, category),
-            "timeline": [_line(event)],
+            "timeline": [event_line(event)],
             **facts_of(event, category, fleet, name),
         }
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
@@ -458,7 +458,7 @@ class Incidents:
             return
         with suppress(StoreError):  # what was known before stays
             incident["rerouted"] = rerouted(fleet, event.circuit, incident["opened_at_s"])
-        incident["timeline"] = [*incident["timeline"], _line(event)][-200:]
+        incident["timeline"] = [*incident["timeline"], event_line(event)][-200:]
         if event.after is Phase.CLOSED:
             incident["status"] = "recovered"
             incident["recovered_at"] = iso(event.at_s)
@@ -601,7 +601,8 @@ def _action(event: Event, category: str) -> str:
     return f"none: the circuit is in {mode} mode and admits everything"
 
 
-def _line(event: Event) -> dict[str, Any]:
+def event_line(event: Event) -> dict[str, Any]:
+    """The facts of an event as JSON values, redacted."""
     return {
         "seq": event.seq,
         "at": iso(event.at_s),

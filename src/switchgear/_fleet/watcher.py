@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from switchgear._breaker.views import View
 from switchgear._core.errors import SwitchgearError
+from switchgear._core.evidence import FLOWING
 from switchgear._core.types import Event, Mode, Phase
 from switchgear._fleet.delivery import Delivery, OutboxPlace
 from switchgear._fleet.fleet import GLOBS, Fleet
@@ -25,7 +26,6 @@ from switchgear._system.files import as_json, write_whole
 from switchgear._text.redact import redact
 
 SCHEMA = 1
-_CALM = (Phase.CLOSED, Phase.TRIPPING)
 
 
 def world(fleet: Fleet) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
         "primary_model": str(agent.model),
         "why": why,
         "stories": list(agent.stories),
-        "load": 1.0 if slow is None or slow.phase in _CALM else slow.outage.admit,
+        "load": 1.0 if slow is None or slow.phase in FLOWING else slow.outage.admit,
     }
 
 

@@ -248,7 +248,7 @@ class _UpstreamConnection(asyncio.Protocol):
         if self._size >= _READ_AHEAD and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
-        self._wake()
+        wake(self._wakes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closed = True
@@ -260,7 +260,7 @@ class _UpstreamConnection(asyncio.Protocol):
             elif self._trouble is None:
                 why = f": {exc}" if exc is not None else ""
                 self._trouble = UpstreamBroken(f"the upstream closed the connection{why}")
-        self._wake()
+        wake(self._wakes)
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -376,13 +376,10 @@ class _UpstreamConnection(asyncio.Protocol):
         self._wakes = self._loop.create_future()
         await self._wakes
 
-    def _wake(self) -> None:
-        wake(self._wakes)
-
     def _fail(self, trouble: BaseException) -> None:
         self._trouble = self._trouble or trouble
         self.abort()
-        self._wake()
+        wake(self._wakes)
 
     def check(self, now_s: float, read_s: float) -> None:
         """End the connection if the upstream is silent for too long, or has nothing to do."""

@@ -131,19 +131,16 @@ class Request:
         """Take a part of the body; returns whether more fits."""
         self._parts.append(part)
         self._size += len(part)
-        self._wake()
+        wake(self._wakes)
         return self._size < _READ_AHEAD
 
     def end(self) -> None:
         self._ended = True
-        self._wake()
+        wake(self._wakes)
 
     def fail(self) -> None:
         """The client has gone in the middle of the body."""
         wake(self._wakes, Disconnected())
-
-    def _wake(self) -> None:
-        wake(self._wakes)
 
 
 def wake(waiting: "asyncio.Future[None] | None", error: Exception | None = None) -> None:

@@ -216,7 +216,10 @@ class AgentGuard:
 
     def refuses(self, name: ModelName) -> bool:
         """Whether the circuit of a model refuses calls now. No permit is taken."""
-        return _is_open(self.panel.breaker(self.model_circuit(name)))
+        breaker = self.panel.breaker(self.model_circuit(name))
+        if breaker.mode is Mode.AUTO:
+            return breaker.state is Phase.OPEN
+        return breaker.mode is Mode.HELD_OPEN
 
     def session(self, run_id: str) -> CircuitBreaker | None:
         """The circuit that judges the progress of a run; `None`: progress is not judged."""
@@ -533,7 +536,9 @@ class ModelCall(_GuardedCall):
             return
         self._is_over = True
         cost = self.run.guard.price(self._usage)
-        if cost is None and error is not None and (_is_refusal(error) or was_not_started(error)):
+        # `isinstance` would call the exception's own code, which may raise.
+        is_refusal = error is not None and issubclass(type(error), Refused)
+        if cost is None and error is not None and (is_refusal or was_not_started(error)):
             cost = 0
         self.run.spent(cost)
         if self._reservation is not None:
@@ -645,13 +650,3 @@ def _model_circuit(key: str, name: ModelName) -> str:
 def _part(text: str) -> str:
     """A part of the name of a circuit: short, without spaces or slashes."""
     return shortened("-".join(text.replace("/", "-").split()), _LONGEST_NAME, "…")
-
-
-def _is_open(breaker: CircuitBreaker) -> bool:
-    if breaker.mode is Mode.AUTO:
-        return breaker.state is Phase.OPEN
-    return breaker.mode is Mode.HELD_OPEN
-
-
-def _is_refusal(error: BaseException) -> bool:
-    return issubclass(type(error), Refused)

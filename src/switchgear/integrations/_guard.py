@@ -197,25 +197,22 @@ class HttpGuard:
 
     def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
         """The ways to serve a request, the caller's first; none: it passes unguarded."""
-        request = _read(outgoing)
+        first = self._attempt(outgoing)
+        request = first.request
         if request is None and self._models_only:
             return []
-        first = HttpAttempt(outgoing, request, self._circuit(outgoing.host, request))
         if request is None or not request.payload or not self.fallbacks:
             return [first]
         others = (rewritten(outgoing, request, one) for one in self.fallbacks)
-        return [first, *(self._attempt(one) for one in others)]
+        return [first, *(self._attempt(one, is_rewritten=True) for one in others)]
 
-    def _attempt(self, outgoing: Outgoing) -> HttpAttempt:
-        request = _read(outgoing)
-        return HttpAttempt(
-            outgoing, request, self._circuit(outgoing.host, request), is_rewritten=True
-        )
-
-    def _circuit(self, host: str, request: ModelRequest | None) -> str:
+    def _attempt(self, outgoing: Outgoing, *, is_rewritten: bool = False) -> HttpAttempt:
+        _, _, host, target, headers, body = outgoing
+        request = read_request(host, target, headers, body or b"", outgoing.method)
         provider = provider_of(host) if request is None else request.provider
         model = "" if request is None else request.model
-        return _circuit_name(self._template, host, provider, model)
+        circuit = _circuit_name(self._template, host, provider, model)
+        return HttpAttempt(outgoing, request, circuit, is_rewritten)
 
     def start(self, attempt: HttpAttempt) -> Steps["GuardedHttpCall"]:
         """Acquire a permit and reserve the cost. Raises `Rejected`, `BudgetRefused` or `StoreError`."""
@@ -416,13 +413,13 @@ def _meaning(error: BaseException) -> ProviderError | None:
 
 
 class Wire(Protocol):
-    """How a client library sends, reads and hands over; of an async one, `send` and `read` are coroutines."""
+    """How a client library sends a request and hands its response over."""
 
     def send(self, attempt: HttpAttempt) -> Any:
-        """Send it and return the response, with `status_code`, `headers`, `is_closed` and `content`."""
+        """Send it and return the response, which has the attributes of an httpx response."""
 
-    def read(self, response: Any) -> Any:
-        """The whole body of an error response, decompressed; the response keeps it."""
+    async def asend(self, attempt: HttpAttempt) -> Any:
+        """`send` for an async client."""
 
     def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
         """The response for the caller, with its stream guarded by the call."""
@@ -443,7 +440,7 @@ def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps
             refusal = refusal or error
             continue
         try:
-            response = yield wire.send, wire.send, attempt
+            response = yield wire.send, wire.asend, attempt
         except BaseException as error:
             found = yield from call.failing(error)
             if is_last or found is None or not found.may_fail_over:
@@ -455,7 +452,7 @@ def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps
         if not is_read and (is_last or not call.is_error):
             return wire.hand_over(response, call)
         try:
-            call.feed(response.content if is_read else (yield wire.read, wire.read, response))
+            call.feed(response.content if is_read else (yield response.read, response.aread))
         except BaseException as error:
             yield from call.failing(error)
             raise
@@ -627,12 +624,6 @@ def _suffix(protocol: ModelProtocol, target: str) -> str:
     }[protocol.family]
     found = re.search(start, target)
     return target if found is None else target[found.start() :]
-
-
-def _read(outgoing: Outgoing) -> ModelRequest | None:
-    return read_request(
-        outgoing.host, outgoing.target, outgoing.headers, outgoing.body or b"", outgoing.method
-    )
 
 
 def _checked_key(key: Any) -> str:

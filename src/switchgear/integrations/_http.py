@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from functools import cache
-from types import TracebackType
 from typing import Any, Self
 
 from switchgear._providers.traffic import ModelRequest
@@ -45,9 +44,19 @@ def outgoing_of(request: Any) -> Outgoing:
 class _TransportWire:
     """Sends through the transport that is guarded."""
 
-    def __init__(self, inner: Any, request: Any) -> None:
-        self._inner, self._request = inner, request
+    def __init__(self, inner: Any, request: Any, *, is_async: bool = False) -> None:
+        self._inner, self._request, self._is_async = inner, request, is_async
         self.library = library_of(request)
+
+    def send(self, attempt: HttpAttempt) -> Any:
+        return self._inner.handle_request(self._sent(attempt))
+
+    async def asend(self, attempt: HttpAttempt) -> Any:
+        return await self._inner.handle_async_request(self._sent(attempt))
+
+    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
+        guard_stream(response, call, is_async=self._is_async)
+        return response
 
     def _sent(self, attempt: HttpAttempt) -> Any:
         if not attempt.is_rewritten:
@@ -69,30 +78,6 @@ def answered(library: Any, error: Exception, request: ModelRequest | None, sent:
     """A response of the library that stands for a refusal."""
     status, headers, body = refusal_answer(error, request)
     return library.Response(status, headers=headers, content=body, request=sent)
-
-
-class _SyncWire(_TransportWire):
-    def send(self, attempt: HttpAttempt) -> Any:
-        return self._inner.handle_request(self._sent(attempt))
-
-    def read(self, response: Any) -> Any:
-        return response.read()
-
-    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
-        guard_stream(response, call)
-        return response
-
-
-class _AsyncWire(_TransportWire):
-    def send(self, attempt: HttpAttempt) -> Any:
-        return self._inner.handle_async_request(self._sent(attempt))
-
-    def read(self, response: Any) -> Any:
-        return response.aread()
-
-    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
-        guard_stream(response, call, is_async=True)
-        return response
 
 
 def guard_stream(response: Any, call: GuardedHttpCall, *, is_async: bool = False) -> None:
@@ -122,7 +107,7 @@ class GuardedTransport:
         attempts = self.http_guard.attempts(outgoing_of(request))
         if not attempts:
             return self.inner.handle_request(request)
-        return drive(exchange(self.http_guard, attempts, _SyncWire(self.inner, request)))
+        return drive(exchange(self.http_guard, attempts, _TransportWire(self.inner, request)))
 
     def close(self) -> None:
         self.inner.close()
@@ -131,13 +116,8 @@ class GuardedTransport:
         self.inner.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self.inner.__exit__(kind, error, traceback)
+    def __exit__(self, *error: object) -> None:
+        self.inner.__exit__(*error)
 
 
 class AsyncGuardedTransport:
@@ -150,7 +130,8 @@ class AsyncGuardedTransport:
         attempts = self.http_guard.attempts(outgoing_of(request))
         if not attempts:
             return await self.inner.handle_async_request(request)
-        return await adrive(exchange(self.http_guard, attempts, _AsyncWire(self.inner, request)))
+        wire = _TransportWire(self.inner, request, is_async=True)
+        return await adrive(exchange(self.http_guard, attempts, wire))
 
     async def aclose(self) -> None:
         await self.inner.aclose()
@@ -159,13 +140,8 @@ class AsyncGuardedTransport:
         await self.inner.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self.inner.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *error: object) -> None:
+        await self.inner.__aexit__(*error)
 
 
 class _EitherTransport(GuardedTransport, AsyncGuardedTransport):

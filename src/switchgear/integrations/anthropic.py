@@ -74,7 +74,7 @@ class GuardMiddleware:
 
     async def handle_async(self, request: Any, call_next: Any) -> Any:
         """Send a request of an async client, guarded."""
-        wire = _AsyncMiddlewareWire(self._client, request, call_next)
+        wire = _MiddlewareWire(self._client, request, call_next, is_async=True)
         served = exchange(self._guard, self._attempts(request), wire)
         return wire.wrapper_of(await adrive(served))
 
@@ -101,8 +101,11 @@ def middleware_class() -> Any:
 class _MiddlewareWire:
     """Sends through the rest of the middleware. What is judged is the HTTP response in the SDK's wrapper."""
 
-    def __init__(self, client: Any, request: Any, call_next: Any) -> None:
+    def __init__(
+        self, client: Any, request: Any, call_next: Any, *, is_async: bool = False
+    ) -> None:
         self._client, self._request, self._call_next = client, request, call_next
+        self._is_async = is_async
         self._wrappers: dict[int, Any] = {}
 
     def wrapper_of(self, response: Any) -> Any:
@@ -112,11 +115,11 @@ class _MiddlewareWire:
     def send(self, attempt: HttpAttempt) -> Any:
         return self._unwrapped(self._call_next(self._sent(attempt)))
 
-    def read(self, response: Any) -> Any:
-        return response.read()
+    async def asend(self, attempt: HttpAttempt) -> Any:
+        return self._unwrapped(await self._call_next(self._sent(attempt)))
 
     def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
-        guard_stream(response, call)
+        guard_stream(response, call, is_async=self._is_async)
         return response
 
     def refuse(self, error: Exception, request: ModelRequest | None) -> Any:
@@ -146,15 +149,3 @@ class _MiddlewareWire:
             own |= {"X-Api-Key": key or "none", "Authorization": anthropic.Omit()}
         url = f"{scheme}://{host}{target}"
         return self._request.copy(url=url, headers=own, body=json.loads(body or b"null"))
-
-
-class _AsyncMiddlewareWire(_MiddlewareWire):
-    async def send(self, attempt: HttpAttempt) -> Any:
-        return self._unwrapped(await self._call_next(self._sent(attempt)))
-
-    async def read(self, response: Any) -> Any:
-        return await response.aread()
-
-    def hand_over(self, response: Any, call: GuardedHttpCall) -> Any:
-        guard_stream(response, call, is_async=True)
-        return response

@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Unpack
 from weakref import finalize
 
@@ -21,6 +21,7 @@ from litellm.litellm_core_utils.streaming_handler import CustomStreamWrapper
 from switchgear._core.errors import BudgetRefused, Rejected
 from switchgear._providers.verdicts import TRUNCATED
 from switchgear.integrations._agent_run import AgentGuard, GuardOptions, ModelCall, ModelName
+from switchgear.integrations._steps import Steps, adrive, drive
 
 __all__ = ["SwitchgearLogger", "guard"]
 
@@ -62,40 +63,30 @@ class SwitchgearLogger(CustomLogger):
 
     def completion(self, *, model: str, **kwargs: Any) -> Any:
         """`litellm.completion`, guarded; a stream belongs to the call until its end."""
-        call = self._guard.current().model(_name(model := self._chosen(model)))
-        call.__enter__()
-        try:
-            token = _is_guarded.set(True)
-            try:
-                response = litellm.completion(model=model, **kwargs)
-            finally:
-                _is_guarded.reset(token)
-        except BaseException as error:
-            call.__exit__(type(error), error, None)
-            raise
-        if kwargs.get("stream"):
-            return _GuardedStream(call, response, has_end=_has_end(model, kwargs))
-        _read(call, response)
-        call.__exit__(None, None, None)
-        return response
+        return drive(self._completing(model, kwargs))
 
     async def acompletion(self, *, model: str, **kwargs: Any) -> Any:
         """`litellm.acompletion`, guarded; a stream belongs to the call until its end."""
-        call = self._guard.current().model(_name(model := self._chosen(model)))
-        await call.__aenter__()
+        return await adrive(self._completing(model, kwargs))
+
+    def _completing(self, model: str, kwargs: dict[str, Any]) -> Steps[Any]:
+        model = self._chosen(model)
+        call = self._guard.current().model(_name(model))
+        yield call.__enter__, call.__aenter__
         try:
             token = _is_guarded.set(True)
             try:
-                response = await litellm.acompletion(model=model, **kwargs)
+                ask = litellm.completion, litellm.acompletion
+                response = yield tuple(partial(one, model=model, **kwargs) for one in ask)
             finally:
                 _is_guarded.reset(token)
         except BaseException as error:
-            await call.__aexit__(type(error), error, None)
+            yield call.__exit__, call.__aexit__, type(error), error, None
             raise
         if kwargs.get("stream"):
             return _GuardedStream(call, response, has_end=_has_end(model, kwargs))
         _read(call, response)
-        await call.__aexit__(None, None, None)
+        yield call.__exit__, call.__aexit__, None, None, None
         return response
 
     def _chosen(self, model: str) -> str:

@@ -28,7 +28,6 @@ class SwitchgearInterceptor(Interceptor):
 
     def __init__(
         self,
-        *,
         panel: Panel | None = None,
         key: str = "activity/{activity}",
         hold_s: float = 300.0,

@@ -68,7 +68,7 @@ def test_the_users_configuration_is_evaluated_and_a_missed_bar_is_exit_code_1(
     (project / "switchgear.yaml").write_text(text)
     done = simulate("outage", *SMALL)
     assert done.exit_code == 1
-    assert "policies: " in done.stdout
+    assert "policies:" in done.stdout
     assert "switchgear.yaml" in done.stdout.replace("\n", "")  # a long path is wrapped
     assert "the outage was not detected" in done.stdout
     assert simulate("outage", *SMALL, "--presets").exit_code == 0
