@@ -19,6 +19,7 @@ import importlib
 import math
 import os
 import random
+import re
 import resource
 import shutil
 import sys
@@ -122,12 +123,12 @@ TESTS = (
 )
 STEP_LAWS = "tests/property/test_step_laws.py"
 DETECTOR_LAWS = "tests/property/test_detector_laws.py"
-OF_ALL_DEBTS = ("_detectors/step_facts.py", "_detectors/progress.py")
 # A mutant that never ends is stopped, and counts as killed. Seconds of work, not of the clock, so
 # that a busy machine kills nobody: the walks need five, each batch of tests at most forty.
 WALK_CPU_S = 20
 CPU_S = 160
 MEMORY_BYTES = 3 * 2**30  # a mutant that never stops growing is stopped, and counts as killed
+NO_IMPORT, NO_TESTS = 99, 98
 OPTIONS = (
     *("-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist"),
     *("-m", "not e2e_agents"),  # what make stress runs, too
@@ -193,12 +194,13 @@ def _batches(mutant: Mutant | None) -> list[list[str]]:
 
 
 def _concerned(file: str) -> str:
-    """Which laws a file can break; those of the debts take a minute, and are theirs alone."""
-    if file in OF_ALL_DEBTS:
-        return "debt"
-    kind = Path(file).stem
-    is_one = f'kind: ClassVar[str] = "{kind}"' in (PACKAGE / file).read_text()
-    return f"{kind} or share or p95 or alone" if is_one else "not debt"
+    """Which laws a file can break; those of the progress detectors take a minute, and only their file needs them."""
+    kinds = re.findall(r'kind: ClassVar\[str\] = "(\w+)"', (PACKAGE / file).read_text())
+    if file == "_detectors/step_facts.py":
+        kinds = ["debt", "stagnation"]
+    return (
+        " or ".join([*kinds, "share", "p95", "alone"]) if kinds else "not debt and not stagnation"
+    )
 
 
 def _walks_first(mutant: Mutant | None) -> bool:
@@ -237,9 +239,11 @@ def _test(folder: Path, batches: list[list[str]], *, walk_first: bool) -> None:
         while batches and not code:
             _allow(CPU_S)
             code = int(pytest.main([*OPTIONS, *batches.pop(0)]))
+        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+            code = NO_TESTS  # nothing is proven
         module = sys.modules.get("switchgear")
         if module is not None and not str(module.__file__).startswith(str(folder)):
-            code = 99  # the tests have seen another copy: nothing is proven
+            code = NO_IMPORT  # the tests have seen another copy: nothing is proven
     except BaseException:  # noqa: BLE001  a child must never return into the parent's loop
         traceback.print_exc()
     finally:
@@ -257,7 +261,8 @@ def run(mutants: Sequence[Mutant], jobs: int) -> Iterator[Result]:
             for slot in slots:
                 if slot.child and (code := slot.outcome()) is not None:
                     assert slot.mutant is not None
-                    assert code != 99, "the tests did not import the mutant"
+                    assert code != NO_IMPORT, "the tests did not import the mutant"
+                    assert code != NO_TESTS, f"no test was selected for {slot.mutant.file}"
                     slot.child = 0
                     yield Result(slot.mutant, code != 0, time.monotonic() - slot.started_s)
                 if not slot.child and waiting:
