@@ -23,7 +23,7 @@ class Violation(Detector):
     needs_successes: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        super().__init__()
+        """Take no settings."""
 
     def start(self) -> None:
         """No rule is broken."""
