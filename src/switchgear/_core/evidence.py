@@ -101,9 +101,7 @@ def fold_records(policy: Policy, circuit: Circuit, records: Sequence[DatedRecord
     because all of these processes have reported, and it is evaluated once instead of with each record.
     """
     records = sorted(records, key=_at_s)
-    if len(records) == 1 or (
-        circuit.recent is None and all(each.record.source is None for each in records)
-    ):
+    if circuit.recent is None and all(each.record.source is None for each in records):
         events: tuple[Event, ...] = ()
         for now_s, record in records:
             done = fold(policy, circuit, record, now_s)
