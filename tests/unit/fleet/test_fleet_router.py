@@ -71,6 +71,20 @@ def test_the_agent_itself_works_on_its_own_model_while_all_circuits_are_closed()
     assert Stage().where(story="S-1") == ("coder", OPUS, RouteDecision.GO)
 
 
+def test_a_misspelt_option_is_an_error_and_no_call_without_a_budget() -> None:
+    fleet, called = Stage().fleet, list[Route]()
+
+    async def work(route: Route) -> None:
+        called.append(route)
+
+    misspelt: Any = {"budgets": "atlas"}
+    with pytest.raises(TypeError, match="'budgets'"):
+        fleet.call("coder", called.append, **misspelt)
+    with pytest.raises(TypeError, match="'budgets'"):
+        asyncio.run(fleet.acall("coder", work, **misspelt))
+    assert called == []
+
+
 def test_a_provider_with_an_open_circuit_is_replaced_by_the_next_model_of_the_same_agent() -> None:
     stage = Stage()
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
