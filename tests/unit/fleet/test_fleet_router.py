@@ -71,6 +71,14 @@ def test_the_agent_itself_works_on_its_own_model_while_all_circuits_are_closed()
     assert Stage().where(story="S-1") == ("coder", OPUS, RouteDecision.GO)
 
 
+def test_an_unknown_name_is_reported_with_the_names_that_there_are() -> None:
+    fleet = Stage().fleet
+    with pytest.raises(ValueError, match="there is no agent 'x'; choose one of coder, junior$"):
+        fleet.route("x")
+    with pytest.raises(ValueError, match="a task 'S-9'; no task has cost anything yet$"):
+        fleet.resume("S-9", by="ana", why="more budget")
+
+
 def test_a_misspelt_option_is_an_error_and_no_call_without_a_budget() -> None:
     fleet, called = Stage().fleet, list[Route]()
 
