@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 from contract.backends import Backend
-from contract.contract import FAILED, NOW_S, POLICY, StoreContract
+from contract.contract import StoreContract
+from contract.words import FAILED, NOW_S, POLICY
 
 
 class TestRedis(StoreContract):
