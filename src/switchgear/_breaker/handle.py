@@ -951,7 +951,7 @@ class Breaker:
         cancelled: BaseException | None = None
         try:
             await self._afold_pending()
-        except Exception:
+        except (Exception, GeneratorExit):  # a coroutine that is closed can await nothing
             raise
         except BaseException as error:
             if not isinstance(message, Record):

@@ -63,7 +63,7 @@ from switchgear._run.result import failed_notices, notify_batch_end, targets_of
 from switchgear._run.run_lock import RunConflict, RunLock, folder_lock
 from switchgear._stores.base import ledger_of
 from switchgear._system.login import login_name
-from switchgear._text.redact import redact
+from switchgear._text.redact import redact, redact_lines
 
 if TYPE_CHECKING:
     from switchgear._remote.app import Broker
@@ -214,7 +214,7 @@ def _repository_problem(url: str) -> str:
     """Why this URL cannot be given to other hosts; empty: it can."""
     if url.startswith("-"):
         return f"{url!r} is neither a URL nor the path of a repository"
-    if redact(url) != url:
+    if redact_lines(url) != url:
         return (
             f"{redact(url)} contains a password or a token, which would be saved in the store; leave it out, "
             "and configure a credential helper or an SSH key on each host"

@@ -306,14 +306,16 @@ def _skip(session: Session, name: str, why: str | None) -> str:
 def _abort(session: Session) -> str:
     session.demand_operator("*", "an abort of everything")
     reason = "The batch was aborted by an operator. Stop now; what is done is kept."
-    stopped = _every_session(session, lambda notes: notes._replace(stop=reason))
+    stopped = _every_session(session, lambda notes: notes._replace(stop=reason), stops=True)
     return f"{stopped} stopped at the next step"
 
 
-def _every_session(session: Session, change: Callable[[Notes], Notes]) -> str:
+def _every_session(
+    session: Session, change: Callable[[Notes], Notes], *, stops: bool = False
+) -> str:
     """Change the notes of all sessions that are not over; how many these were, in words.
 
-    The circuit of one that is stopped opens with it: the next hook counts a closed one as a release.
+    `stops`: their circuits open as well, because the next hook counts a closed one as a release.
     """
 
     def work(tx: Transaction, circuit: str, policy: Policy) -> bool:
@@ -321,8 +323,9 @@ def _every_session(session: Session, change: Callable[[Notes], Notes]) -> str:
         if tx.note is None or notes.ended:
             return False
         notes = change(notes)
-        policy = session_policy(policy, None)  # one from an older version may lack a part
-        sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, circuit, policy), notes)
+        if stops:
+            policy = session_policy(policy, None)  # one from an older version may lack a part
+            sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, circuit, policy), notes)
         tx.note = notes.dump()
         return True
 

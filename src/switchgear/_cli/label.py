@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 
 from switchgear._agents.recordings.recording import (
+    FIRST_DATE_S,
     RecordedRun,
     RecordedStep,
     RecordingTally,
@@ -30,8 +31,6 @@ _ANSWERS = ("solved", "unsolved", "unknown", "forget")
 _KEYS = {"y": "solved", "n": "unsolved", "u": "unknown"}
 _HELP = "y solved · n not solved · u unknown · Enter accept · s skip · b back · q quit"
 _SHOWN_STEPS = 3
-_FIRST_DATE_S = 1e9
-"""Smaller times are seconds since the start of a run."""
 
 
 class LabelledRun(NamedTuple):
@@ -238,7 +237,7 @@ def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar
 def _head(row: LabelledRun) -> str:
     """Which run it is: its id, length, end and project."""
     parts = [row.id, plural(row.steps, "step")]
-    if row.ended_at_s is not None and row.ended_at_s > _FIRST_DATE_S:  # else since its start
+    if row.ended_at_s is not None and row.ended_at_s > FIRST_DATE_S:  # else since its start
         parts.append(clock_time(row.ended_at_s, time.time()))
     if row.folder:
         parts.append(Path(row.folder).name)

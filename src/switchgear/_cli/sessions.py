@@ -53,8 +53,9 @@ def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
                 row for row in session_rows(session.panel, everything=True) if row.state == "ended"
             ]
             count = f"{plural(len(ended), 'ended session')}{stopped_words(ended)}"
-            more = f"; {count}: `switchgear sessions --all`" if ended else ", and none has ended"
-            say(f"No guarded session is active{more}.")
+            active = f"No guarded session is active; {count}: `switchgear sessions --all`."
+            none = "No guarded sessions yet. Guard a coding agent: switchgear hooks install AGENT"
+            say(active if ended else none)
             return
         _draw(session, ordered(rows))
 

@@ -161,7 +161,7 @@ def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
     )
     if found.inferred:
         many = f"{plural(found.inferred, 'outcome')} inferred"
-        screen.line(f"{many}; correct them with: switchgear label PATH", 2)
+        screen.line(f"{many}; correct outcomes with: switchgear label PATH", 2)
     if start in MEASURED:
         screen.line(
             f"starting from the preset {start}; on other recorded runs: {MEASURED[start]}", 2

@@ -220,7 +220,7 @@ class Fleet:
         view = self.panel.view(f"story/{story}")
         if view is None:
             known = [view.name.removeprefix("story/") for view in self.panel.circuits("story/*")]
-            hint = near(story, known)
+            hint = near(story, known) if known else "no task has cost anything yet"
             raise ValueError(f"no costs are recorded for a task {story!r}; {hint}")
         if view.verdict.admitted:
             # Resuming clears its cost: doing so twice by mistake would double the budget.

@@ -150,7 +150,7 @@ def near(name: str, known: Iterable[str]) -> str:
     found = difflib.get_close_matches(str(name)[:100], names, n=1)
     if found:
         return f"did you mean {found[0]!r}?"
-    return "there are " + ", ".join(sorted(names)[:20]) if names else "none are defined"
+    return "choose one of " + ", ".join(sorted(names)[:20]) if names else "none are defined"
 
 
 def cycle(needs: Mapping[str, Iterable[str]]) -> list[str] | None:

@@ -378,6 +378,8 @@ class Router:
         tried: Mapping[Candidate, str],
         **where: Unpack[RouteOptions],
     ) -> Route:
+        if unknown := where.keys() - RouteOptions.__annotations__.keys():
+            raise TypeError(f"a routed call has no option {min(unknown)!r}")
         story, locks = where.get("story"), where.get("locks", ())
         wanted = by.crew.agent(agent)
         route = Route(agent, story)

@@ -1,8 +1,9 @@
 """From the event of a hook to its reply: messages to circuits, in one transaction.
 
 Before a tool, a permit of each of its circuits is acquired; if one of them refuses, the permits
-acquired before are returned. After the call, the result is recorded on each. Nothing else is decided here: circuits decide, the escalation chooses what to do about a stuck
-agent, and the dialect of the agent writes the ruling in its format.
+acquired before are returned. After the call, the result is recorded on each. Nothing else is decided
+here: circuits decide, the escalation chooses what to do about a stuck agent, and the dialect of the agent
+writes the ruling in its format.
 """
 
 import os

@@ -2,8 +2,7 @@
 
 First the call is read, then the rules are evaluated, and only then is the store opened and are the
 circuits consulted. What each failure means is in `pending`. Nothing that comes in may crash the agent:
-what cannot be
-read, evaluated or decided becomes a reply with the reason, and an event.
+what cannot be read, evaluated or decided becomes a reply with the reason, and an event.
 """
 
 import json

@@ -62,9 +62,7 @@ def request_opinion_if_hot(agent: "EventDecision", step: Step) -> None:
     """Request an opinion after this reply, once per incident, if the session is hot enough."""
     settings = settings_of(agent)
     heat = step.verdict.heat
-    if (
-        heat <= settings.ask_at / 2
-    ):  # that incident is over: its opinion says nothing about the next
+    if heat <= settings.ask_at / 2:  # that incident is over: the next one gets its own opinion
         agent.notes = agent.notes._replace(opinion="")
     if agent.notes.opinion or agent.lane_name or heat < settings.ask_at:
         return

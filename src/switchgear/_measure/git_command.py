@@ -85,6 +85,7 @@ TIMEOUT_S = 120.0
 _QUIET = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.quotePath=false", "gc.auto=0"),
     *("maintenance.auto=false", "commit.gpgSign=false", "core.alternateRefsCommand="),
+    "log.showSignature=false",
 )
 
 

@@ -49,6 +49,9 @@ MOST_TOKENS = 400
 """Tokens that a model may answer with."""
 _KEPT_FILES = 200
 _LOOK_S = 0.1
+_END_S = 2.0
+"""How long the end of a command is waited for that no longer matters: it would outlive this process."""
+_RUN_ENDS = "not waited for: the run ends"
 _LEDGER = "spent.json"
 
 
@@ -62,11 +65,14 @@ def consult(
     folder: str,
     cwd: str,
     environ: Mapping[str, str] | None = None,
+    *,
+    gives_up: Callable[[], bool] = lambda: False,
 ) -> Opinion:
     """Request an opinion, and wait for it at most `settings.timeout_s`.
 
     - `folder`: where cache and budget are kept, for this user alone.
     - `cwd`: where a command runs.
+    - `gives_up`: whether an answer no longer matters; then the command is ended.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -80,7 +86,9 @@ def consult(
             return no_opinion(refused, settings.source)
         due_s = time.monotonic() + settings.timeout_s
         if settings.command is not None:
-            answer = ModelAnswer(_from_command(settings, request, cwd, environ, due_s))
+            answer = ModelAnswer(
+                _from_command(settings, request, cwd, environ, due_s, gives_up=gives_up)
+            )
         else:
             answer = _from_model(settings, request, environ, due_s)
         found = opinion.parsed(answer.text, settings)
@@ -109,7 +117,7 @@ def consult_in_thread(
     """
     answers: list[Opinion] = []
     asking = threading.Thread(
-        target=lambda: answers.append(consult(settings, request, folder, cwd)),
+        target=lambda: answers.append(consult(settings, request, folder, cwd, gives_up=gives_up)),
         name="switchgear-second-opinion",
         daemon=True,
     )
@@ -120,7 +128,8 @@ def consult_in_thread(
         if answers:
             return answers[0]
         if gives_up():
-            why = "not waited for: the run ends"
+            why = _RUN_ENDS
+            asking.join(0.0 if settings.command is None else _END_S)
         elif not asking.is_alive() or time.monotonic() >= due_s:
             why = f"no answer within {settings.timeout_s:g} s"
     return no_opinion(why, settings.source)
@@ -269,6 +278,8 @@ def _from_command(
     cwd: str,
     environ: Mapping[str, str],
     due_s: float,
+    *,
+    gives_up: Callable[[], bool],
 ) -> str:
     argv = shlex.split(settings.command or "")
     if not argv:
@@ -293,6 +304,8 @@ def _from_command(
             if process.poll() is not None:
                 ready = select.select([pipe], [], [], 0.0)[0]
                 return os.read(pipe, 65_536) if ready else b""  # a child may still hold the pipe
+            if gives_up():
+                raise NoOpinion(_RUN_ENDS)
             if time.monotonic() >= due_s:
                 return None
         return os.read(pipe, 65_536)

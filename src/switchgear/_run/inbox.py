@@ -22,8 +22,8 @@ from switchgear._text.redact import redact
 FILE = "inbox"
 """The file that announces a message."""
 _MORE = "run"
-_LONGEST_TASK = 120
 """The key in the note of a run for what only runs have."""
+_LONGEST_TASK = 120
 
 
 class Extension(NamedTuple):

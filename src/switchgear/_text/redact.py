@@ -47,8 +47,8 @@ _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("eyj",), r"\beyJ[\w-]{8,}\.[\w.-]{8,}"),  # JSON web token
     (("hooks.slack.com/",), r"(?i)(hooks\.slack\.com/)[\w/-]{8,}"),
-    # user:password@host, or a token alone
-    (("://",), r"(?<=://)(?:[^/\s:@]{0,80}:[^/\s@]{1,200}|[^/\s:@]{16,200})(?=@)"),
+    # user:password@host, or a token alone; with SSH it is the name of a user
+    (("://",), r"(?<=://)(?:[^/\s:@]{0,80}:[^/\s@]{1,200}|(?<!ssh://)[^/\s:@]{16,200})(?=@)"),
     # curl -u user:password; not docker -u 1000:1000
     (
         (" -u", "--user"),

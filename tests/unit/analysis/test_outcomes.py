@@ -297,6 +297,40 @@ def test_a_commit_in_an_unknown_folder_is_not_called_lost(tmp_path: Path, place:
     assert infer(run(EDIT, step, folder=str(tmp_path))).how == "it ends with a commit (abcdef1)"
 
 
+def test_a_path_that_is_too_long_and_one_relative_to_nothing_are_unknown_folders() -> None:
+    """The working folder of the command itself has nothing to do with the recorded run."""
+    for command in (f"cd {'a' * 300} && git commit -m x", "cd src && git commit -m x"):
+        step = shell(command, "[main abcdef1] x")
+        assert infer(run(EDIT, step)).how == "it ends with a commit (abcdef1)"
+
+
+def test_a_time_since_the_start_of_a_run_is_no_date_of_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2001-02-03T04:05:06Z")
+    repository(tmp_path, "Accept comments in the parser")
+    step = shell("git commit -am x", "[main abcdef1] Accept comments in the parser")
+    found = infer(run(EDIT, step._replace(at_s=70.0), folder=str(tmp_path)))
+    assert "its commit abcdef1 is on a branch as " in found.how
+
+
+def test_a_repository_cannot_have_a_program_run_by_a_signed_commit(tmp_path: Path) -> None:
+    git = repository(tmp_path, "Accept comments in the parser")
+    head, message = git("cat-file", "commit", "HEAD").split("\n\n", 1)
+    raw = tmp_path / "commit"
+    raw.write_text(f"{head}\ngpgsig -----BEGIN PGP SIGNATURE-----\n iQ==\n\n{message}\n")
+    git("reset", "-q", git("hash-object", "-t", "commit", "-w", str(raw)))
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\n")
+    program.chmod(0o700)
+    git("config", "log.showSignature", "true")
+    git("config", "gpg.program", str(program))
+    step = shell("git commit -am x", "[main abcdef1] Accept comments in the parser")
+    found = infer(run(EDIT, step, folder=str(tmp_path)))
+    assert "its commit abcdef1 is on a branch as " in found.how
+    assert not (tmp_path / "was-run").exists()
+
+
 def test_a_commit_that_the_repository_does_not_know_is_weak_evidence(tmp_path: Path) -> None:
     """It may have been made in another repository: an earlier `cd` is not in the recording."""
     repository(tmp_path, "one")
@@ -402,6 +436,12 @@ def test_a_label_after_a_torn_line_is_kept(tmp_path: Path) -> None:
         file.write(b'{"key": "claude:b", "answer": "sol')
     add_label("claude:c", "unsolved", path)
     assert read_labels(path) == {"claude:a": True, "claude:c": False}
+
+
+def test_a_label_of_a_file_whose_path_cannot_be_examined_counts(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "labels.jsonl"
+    add_label("plain:a", "solved", path, source=f"/{'a' * 300}", content="plain:content:1")
+    assert read_labels(path) == {"plain:a plain:content:1": True, "plain:content:1": True}
 
 
 def test_labels_that_cannot_be_read_are_an_error_and_not_none(tmp_path: Path) -> None:

@@ -119,9 +119,15 @@ def test_what_it_prints_is_a_configuration_that_is_accepted(
 def test_too_little_data_is_reported_with_the_rule(tmp_path: Path, row_of_two: Path) -> None:
     done = tune(str(written(tmp_path, runs(20, 40))), "--false-stops", "1%")
     assert done.return_value == 3
-    assert "20 runs are known to be solved, and they show a rate of 15.0% at best" in done.output
+    assert "20 runs known to be solved, which can prove a rate of 15.0% at best" in done.output
     assert "the rate is below 3/n. For 1.00% it takes 373" in done.output
     assert "add outcomes with `switchgear label PATH`" in done.output
+
+
+def test_no_rate_above_a_whole_is_reported() -> None:
+    problem = too_little([Profile("g", True, 5, (None,))], 0.01)
+    assert problem is not None
+    assert problem.why.startswith("1 run known to be solved; with n solved runs")
 
 
 def test_without_failed_runs_the_catch_rate_is_unknown() -> None:

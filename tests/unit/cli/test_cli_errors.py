@@ -211,3 +211,18 @@ def test_colour_can_be_left_out_behind_every_verb() -> None:
         ]
 
     assert without(main) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "is_refused"),
+    [
+        ("https://0123456789abcdef01@git.example.com/shop.git", True),
+        (f"https://git.example.com/{'group/' * 40}shop.git", False),
+    ],
+)
+def test_a_repository_is_refused_for_a_token_and_not_for_its_length(
+    tmp_path: Path, url: str, *, is_refused: bool
+) -> None:
+    done = run("batch", str(tmp_path / "gone.yaml"), "--repository", url)
+    assert ("contains a password or a token" in one_sentence(done)) is is_refused
+    assert "0123456789abcdef01" not in done.output

@@ -376,6 +376,17 @@ def test_a_session_that_a_person_gives_up_shows_their_reason_and_does_not_offer_
     assert "--do abort" not in shown
 
 
+def test_a_message_to_all_agents_stops_none_that_was_released(project: Project) -> None:
+    project.work(FIRST)
+    assert run("intervene", FIRST, "--do", "abort").exit_code == 0
+    assert run("reset", f"session/{FIRST}", "--why", "a mistake").exit_code == 0
+    for _ in range(3):
+        run("record", "op/git", "failure", "--error", "no network")
+    done = run("intervene", "op/git", "--do", "skip", "--why", "not needed")
+    assert "1 agent notified" in done.output
+    assert project.hear(before("Bash", {"command": "make test"}, "t2"), FIRST) != "stop"
+
+
 def note_of(project: Project) -> str | None:
     return project.store.transact(f"session/{FIRST}", lambda tx: tx.note)
 

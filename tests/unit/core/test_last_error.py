@@ -100,6 +100,7 @@ def test_what_surrounds_a_secret_stays_readable() -> None:
         "https://docs.example.com:8080/errors/codes#429 says why",
         "maximum context length is 8192 tokens: 9000 given",
         "KeyError: 'choices'",
+        "ssh://build-service-account@git.example.com/shop.git cannot be fetched",
         "aws s3api get-object --key path/to/file",
         "docker run -u 1000:1000 alpine",
         "monkey=banana and max_tokens=4000",

@@ -71,6 +71,28 @@ def test_the_agent_itself_works_on_its_own_model_while_all_circuits_are_closed()
     assert Stage().where(story="S-1") == ("coder", OPUS, RouteDecision.GO)
 
 
+def test_an_unknown_name_is_reported_with_the_names_that_there_are() -> None:
+    fleet = Stage().fleet
+    with pytest.raises(ValueError, match="there is no agent 'x'; choose one of coder, junior"):
+        fleet.route("x")
+    with pytest.raises(ValueError, match="a task 'S-9'; no task has cost anything yet"):
+        fleet.resume("S-9", by="ana", why="more budget")
+
+
+def test_a_misspelt_option_is_an_error_and_no_call_without_a_budget() -> None:
+    fleet, called = Stage().fleet, list[Route]()
+
+    async def work(route: Route) -> None:
+        called.append(route)
+
+    misspelt: Any = {"budgets": "atlas"}
+    with pytest.raises(TypeError, match="'budgets'"):
+        fleet.call("coder", called.append, **misspelt)
+    with pytest.raises(TypeError, match="'budgets'"):
+        asyncio.run(fleet.acall("coder", work, **misspelt))
+    assert called == []
+
+
 def test_a_provider_with_an_open_circuit_is_replaced_by_the_next_model_of_the_same_agent() -> None:
     stage = Stage()
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)

@@ -244,6 +244,22 @@ print({CONFIRM!r})
         os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
 
 
+def test_a_command_whose_answer_no_longer_matters_is_ended(tmp_path: Path) -> None:
+    """Else it would work on, and cost money, after the run that asked it has ended."""
+    noted = tmp_path / "pid"
+    body = f"""
+open({str(noted)!r} + "-draft", "w").write(str(os.getpid()))
+os.rename({str(noted)!r} + "-draft", {str(noted)!r})
+time.sleep(600)
+"""
+    settings = SecondOpinion(judge(tmp_path, body), timeout_s=LIMIT_S)
+    request, folder = EVIDENCE.request(settings), str(tmp_path / FOLDER)
+    found = consult(settings, request, folder, str(tmp_path), gives_up=noted.exists)
+    assert (found.verdict, found.reason) == ("none", "not waited for: the run ends")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(noted.read_text()), 0)
+
+
 def test_no_opinion_is_not_kept(tmp_path: Path) -> None:
     settings = SecondOpinion(judge(tmp_path, "open('asked', 'a').write('x'); print('?')"))
     asked(tmp_path, settings)

@@ -58,3 +58,21 @@ def test_a_cancelled_task_ends_as_cancelled() -> None:
         return task.cancelled()
 
     assert asyncio.run(work())
+
+
+def test_a_coroutine_that_is_closed_while_it_reports_ends() -> None:
+    """As those that are left when an event loop ends: `close` raises if they await anything more."""
+    breaker = Panel(Slow()).breaker("api", CALM)
+
+    async def closed_after(steps: int) -> None:
+        breaker.call(len, "ok")
+        report = breaker.arecord(Signal(ok=False))
+        for _ in range(steps):
+            report.send(None)
+        report.close()
+
+    async def all_of_them() -> None:
+        for steps in range(1, 7):
+            await closed_after(steps)
+
+    asyncio.run(all_of_them())

@@ -1,6 +1,7 @@
 """OpenAI Codex, headless: `codex exec --json`.
 
-Items start and complete; a command's exit code decides whether it failed. Retries appear as errors with the text "Reconnecting". The stream names neither the model nor a price.
+Items start and complete; a command's exit code decides whether it failed. Retries appear as errors with
+the text "Reconnecting". The stream names neither the model nor a price.
 """
 
 import json

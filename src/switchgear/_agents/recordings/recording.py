@@ -26,6 +26,8 @@ from switchgear._text.fingerprint import gist
 from switchgear._text.redact import LONGEST_TEXT, redact, redact_end, redact_lines
 
 LONGEST_NAME = 200
+FIRST_DATE_S = 1e9
+"""Smaller times are seconds since the start of a run."""
 _SHELLS = frozenset({
     *("bash", "shell", "exec_command", "run_shell_command", "execute_bash", "terminal", "run"),
     *("local_shell_call", "container.exec", "run_command", "execute_command", "cmdrunaction"),

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from switchgear._agents.recordings.recording import FIRST_DATE_S
 from switchgear._measure.git_command import Deadline, GitError, find_repository, run_git
 
 _GIT_S = 3.0
@@ -69,8 +70,8 @@ def fate_of(folder: str, commit: str, subject: str, at_s: float | None) -> Commi
 
 def _revert_of(git: Git, name: str) -> str:
     """The commit on a branch that reverted this one, and was not reverted itself; empty: none."""
-    by = _search(git, f"This reverts commit {name}")
-    return by if by and not _search(git, f"This reverts commit {by}") else ""
+    by = _search(git, f"This reverts commit {name}", f"^{name}")
+    return by if by and not _search(git, f"This reverts commit {by}", f"^{by}") else ""
 
 
 def _same_author_and_time(git: Git, name: str) -> str:
@@ -85,7 +86,7 @@ def _same_author_and_time(git: Git, name: str) -> str:
 
 
 def _same_subject(git: Git, subject: str, at_s: float | None) -> str:
-    since = [] if at_s is None else [f"--since={int(at_s) - 60}"]
+    since = [f"--since={int(at_s) - 60}"] if at_s is not None and at_s > FIRST_DATE_S else []
     return "" if len(subject) < _SHORT_SUBJECT else _search(git, subject, *since)
 
 

@@ -203,10 +203,11 @@ def _folder_of_commit(command: str, folder: str) -> str:
     commit = _COMMIT.search(command)
     for place in _OTHER_FOLDER.findall(command[: commit.end() if commit else None]):
         try:
-            folder = str(Path(folder, Path(place.strip("\"'")).expanduser()).resolve())
+            target = Path(folder, Path(place.strip("\"'")).expanduser())
+            if "$" in place or not (target.is_absolute() and target.is_dir()):
+                return ""
+            folder = str(target.resolve())
         except (RuntimeError, OSError, ValueError):
-            return ""
-        if "$" in place or not Path(folder).is_dir():
             return ""
     return folder
 

@@ -16,6 +16,7 @@ from switchgear._analysis.backtest.outcomes import INFERRED
 from switchgear._analysis.backtest.replay import Named, times
 from switchgear._core.detector import Detector
 from switchgear._core.policy import AnyDetector, Policy
+from switchgear._text.formats import plural
 
 
 def as_config(policy: Policy) -> dict[str, Any]:
@@ -185,9 +186,9 @@ def too_little(profiles: Sequence[Profile], rate: float) -> TooLittle | None:
     groups = len({profile.group for profile in profiles if profile.solved is not None})
     needed = fewest_solved(rate)
     if solved < needed:
-        best = f", and they show a rate of {3 / solved:.1%} at best" if solved else ""
+        best = f", which can prove a rate of {3 / solved:.1%} at best" if solved > 3 else ""
         return TooLittle(
-            f"{solved:,} runs are known to be solved{best}: with n solved runs and no false "
+            f"{plural(solved, 'run')} known to be solved{best}; with n solved runs and no false "
             f"stop the rate is below 3/n. For {rate:.2%} it takes {needed:,} ({FOLDS} folds)"
         )
     if unsolved < FEWEST_UNSOLVED:

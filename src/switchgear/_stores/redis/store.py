@@ -193,7 +193,7 @@ class RedisStore:
             return await self._arun(
                 self._protocol.apply(key, policy, message, now_s, name, again=again)
             )
-        except Exception:
+        except (Exception, GeneratorExit):  # a coroutine that is closed can await nothing
             raise
         except BaseException:  # of a cancelled task, whose loop may be ending: hence in a thread
             if isinstance(message, Record):
