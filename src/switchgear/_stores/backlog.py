@@ -59,6 +59,7 @@ class Backlog:
         "circuit",
         "error",
         "policy",
+        "process",
         "remark_in_doubt",
         "remarked",
         "since_s",
@@ -77,6 +78,8 @@ class Backlog:
         self.error = error
         """Why updates cannot be saved."""
         self.since_s = since_s
+        self.process: str | None = None
+        """The name with which this process reports; `None`: its circuit needs no reports."""
         self.told = 0
         """Number of updates saved since the store is back."""
         self.remarked = False

@@ -32,6 +32,7 @@ from switchgear._core.types import (
     Message,
     Override,
     Record,
+    ReportSource,
     Signal,
     Step,
     Verdict,
@@ -486,7 +487,9 @@ class Resilient:
     ) -> Step:
         """Fold a message into the last known state, and queue it to be saved later."""
         in_doubt, applied = None if error is None else error.in_doubt, message
+        process = None
         if isinstance(message, Record) and message.source is not None:
+            process = message.source.process
             message = message._replace(source=None)  # while the store is gone it is not shared
         with self._lock:
             backlog = self._away.get(key)
@@ -501,6 +504,7 @@ class Resilient:
                 remark = Override("switchgear", why, kind=EventKind.STORE_LOST)
                 gone = step(policy, backlog.circuit, remark, now_s)
                 backlog.circuit, events = gone.circuit, gone.events
+            backlog.process = process or backlog.process
             if isinstance(message, Acquire) and policy.strict:
                 backlog.add(Record(Signal(count=0, refused=1)), in_doubt)
                 return Step(backlog.circuit, self._strict(backlog), events)
@@ -578,9 +582,12 @@ class Resilient:
         if known is not None:
             self.inner.put(known)  # does nothing when the store has not lost it
         while (message := self._first_of(backlog)) is not None:
-            before = backlog.told
+            before, sent = backlog.told, message
             try:
-                done = self._send(key, policy, message, backlog.identity_of(message))
+                now_s = self.inner.now_s()
+                if backlog.process is not None:  # up to now it has recorded nothing else
+                    sent = message._replace(source=ReportSource(backlog.process, now_s))
+                done = self._send(key, policy, sent, now_s, backlog.identity_of(message))
                 self._mark_saved(backlog, message, done)
             except StoreError as error:
                 with self._lock:
@@ -589,7 +596,7 @@ class Resilient:
                 raise
             except BaseException:
                 with self._lock:
-                    if was_committed(message) and backlog.told == before:
+                    if was_committed(sent) and backlog.told == before:
                         backlog.drop_first(message)
                 raise
         if not backlog.remarked:
@@ -598,15 +605,16 @@ class Resilient:
             why = f"the store {self.label} is back after {gone}; {saved}"
             remark = Override("switchgear", why, kind=EventKind.STORE_BACK)
             try:
-                done = self._send(key, policy, remark, backlog.remark_in_doubt)
+                done = self._send(key, policy, remark, self.inner.now_s(), backlog.remark_in_doubt)
             except StoreError as error:
                 backlog.remark_in_doubt = backlog.remark_in_doubt or error.in_doubt
                 raise
             self._mark_saved(backlog, None, done)
 
-    def _send(self, key: str, policy: Policy, message: Message, identity: str | None) -> Step:
+    def _send(
+        self, key: str, policy: Policy, message: Message, now_s: float, identity: str | None
+    ) -> Step:
         """Send a message; with its identity, if the store may have saved it already."""
-        now_s = self.inner.now_s()
         if identity is None:
             return self.inner.apply(key, policy, message, now_s)
         # Only a store that raises errors in doubt has identities.

@@ -5,9 +5,12 @@ import asyncio
 import pytest
 
 from switchgear import Mode, Phase, Policy, Rejected, Signal
+from switchgear._core import evidence
 from switchgear._core.errors import StoreFull, StoreTooNew, StoreUnavailable
 from switchgear._core.types import EventKind, Message, Step
 from switchgear._panel.panel import Panel
+from switchgear._stores import memory
+from switchgear.testing import FlakyStore
 from unit.lost_store import BAD, POLICY, STRICT, Bench
 
 
@@ -65,6 +68,23 @@ def test_a_trip_that_happened_meanwhile_happens_in_the_store_too() -> None:
     bench.breaker.refresh()
     assert bench.breaker.state == "open"
     assert bench.stored().phase is Phase.OPEN
+    with pytest.raises(Rejected):
+        bench.breaker.call(len, "abc")
+
+
+def test_a_process_that_is_alone_stays_open_on_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in files and on servers, where processes report to each other.
+    monkeypatch.setattr(FlakyStore, "process", lambda _: "p1", raising=False)
+    monkeypatch.setattr(memory, "step", evidence.fold)
+    bench = Bench()
+    bench.breaker.record(BAD)
+    bench.store.cut()
+    bench.breaker.record(BAD._replace(count=2))
+    assert bench.breaker.state == "open"
+    bench.store.mend()
+    bench.clock.advance(1.0)
+    bench.breaker.refresh()
+    assert bench.stored().phase is Phase.OPEN, "all that the process recorded is judged at once"
     with pytest.raises(Rejected):
         bench.breaker.call(len, "abc")
 
