@@ -191,7 +191,9 @@ class GitTree:
             commit, missed = self._commit(state, message, work, parent=head)
             reference = f"{PREFIX}{name}"
             for each in (reference, f"{KEPT}{name}"):
-                self._real_git("update-ref", each, commit, deadline=deadline.part(QUICK_S))
+                # A symbolic reference in its place would move the branch that it names.
+                update = ("update-ref", "--no-deref", each, commit)
+                self._real_git(*update, deadline=deadline.part(QUICK_S))
             remember_ref(str(self._top), reference, commit)
             check = ("rev-parse", "--verify", f"{reference}^{{commit}}")
             read = self._real_git(*check, deadline=deadline.part(QUICK_S)).strip()
@@ -433,7 +435,9 @@ class GitTree:
         empty = _blob(b"", base.facts.algorithm)
         wanted = [path for path, content in state.files.items() if content.now is not None]
         # Files that were only announced to git (`add --intent-to-add`) are in no tree.
-        wanted += [path for path, (_, blob) in entries.items() if blob == empty]
+        # Nor can a tree rely on objects that were removed during the run (`git init`, `git gc`).
+        lost = {empty, *self._missing({blob for _, blob in entries.values()}, deadline)}
+        wanted += [path for path, (_, blob) in entries.items() if blob in lost]
         wanted += self._newly_ignored(deadline)
         chosen, missed = choose(self._top, dict.fromkeys(wanted))
         chosen = [self._with_mode(entry, entries) for entry in chosen]
@@ -557,13 +561,15 @@ class GitTree:
         wrong = [path for path, blob in hashes.items() if found.get(path) != blob]
         wrong += [path for path in gone if path in found]
         missed += [LeftOut(path, "not as it is in the folder") for path in sorted(wrong)]
-        if not hashes:
-            return
-        wanted = "".join(f"{blob}\n" for blob in dict.fromkeys(hashes.values()))
-        check, objects = ("cat-file", "--batch-check"), self._real.objects
-        checked = self._base(*check, stdin=wanted, objects=objects, deadline=deadline)
-        lost = {line.split(" ")[0] for line in checked.splitlines() if line.endswith(" missing")}
+        lost = self._missing(set(hashes.values()), deadline)
         missed += [LeftOut(path, "not stored") for path, blob in hashes.items() if blob in lost]
+
+    def _missing(self, blobs: set[str], deadline: Deadline) -> set[str]:
+        """Those that the repository does not have."""
+        wanted, objects = "".join(f"{blob}\n" for blob in blobs), self._real.objects
+        check = ("cat-file", "--batch-check", "--buffer")
+        checked = self._base(*check, stdin=wanted, objects=objects, deadline=deadline)
+        return {line.split(" ")[0] for line in checked.splitlines() if line.endswith(" missing")}
 
     def _unread(self, missed: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
         """With the folders that git could not read."""
