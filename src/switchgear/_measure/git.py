@@ -99,6 +99,9 @@ class GitTree:
         """The state that was saved last, and its commit."""
         self.too_slow: GitError | None = None
         """Why the last look did not end in time, if so."""
+        self._deadline = Deadline(MARK_S)
+        """That of the last measurement."""
+        self._is_stopping = False
         self._complaints: dict[str, None] = {}
 
     def prepare(self) -> None:
@@ -134,10 +137,23 @@ class GitTree:
             }
             self._states[name] = GitState(self._base.facts.id, files)
 
+    def stop(self) -> None:
+        """Measure for a short time only from now on. For signal handlers, as `kill`."""
+        self._is_stopping = True
+        self._deadline.stop()
+
+    def kill(self) -> None:
+        """End the measurement."""
+        self._deadline.kill()
+
     def mark(self) -> str:
         """The state now, ignored files, our own folder and our own output left out."""
+        if self._is_stopping and self.too_slow is not None:
+            raise self.too_slow
         self.prepare()
-        deadline = Deadline(MARK_S)
+        deadline = self._deadline = Deadline(MARK_S)
+        if self._is_stopping:
+            deadline.stop()
         state = self._scan(deadline)
         self._write_start(state, deadline)
         text = json.dumps(state, separators=(",", ":"))

@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,10 +17,10 @@ import pytest
 from repositories import make_repository
 from switchgear._measure import git_base, saved_refs
 from switchgear._measure.git import MARK_S
-from switchgear._measure.git_command import Deadline, GitError
+from switchgear._measure.git_command import Deadline, GitError, run_git
 from switchgear._measure.saved_refs import NotSaved, save_archive
 from switchgear._measure.tree import Tree, TreeChange, open_tree
-from timeouts import LIMIT_S
+from timeouts import LIMIT_S, eventually
 
 WHO = ("-c", "user.name=t", "-c", "user.email=t@localhost")
 
@@ -480,6 +481,25 @@ def test_a_measurement_that_takes_too_long_is_an_error_that_does_not_cause_itsel
     assert tree.too_slow is raised.value  # type: ignore[attr-defined]
     assert raised.value.__cause__ is None
     assert not saved_refs.is_full(raised.value)
+
+
+def test_a_request_to_stop_shortens_the_time_of_a_running_command(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchgear._measure.git_command.GENTLE_S", 0.0)
+    deadline, started = Deadline(LIMIT_S), project / "started"
+
+    def stop() -> None:
+        eventually(started.exists, "the command runs")
+        deadline.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    waits = ["-c", f"alias.waits=!touch {started}; sleep 600", "waits"]
+    with pytest.raises(GitError, match="did not end in time"):
+        run_git(project, waits, deadline=deadline)
+    stopping.join()
+    assert deadline.is_over
 
 
 def test_the_causes_of_an_error_are_followed_once() -> None:

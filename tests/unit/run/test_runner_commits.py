@@ -1,13 +1,15 @@
 """`--commit`: what the run changed and validated, nothing else, with the user's own hooks."""
 
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from switchgear._run.commits import CommitContext, CommitResult, commit_paths
-from timeouts import LIMIT_S
+from switchgear._run.interrupt import Interrupt
+from timeouts import LIMIT_S, eventually
 from unit.runner_stage import Stage, checker
 
 GOES_ON = "tell(type='result', text='', success=None)"
@@ -218,6 +220,29 @@ def test_a_hook_is_bound_by_the_time_of_the_run(stage: Stage) -> None:
     assert index_of(stage) == before
     pid = (stage.scripts / "pid").read_text().strip()
     assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_a_filter_that_hangs_is_ended_by_signals(stage: Stage) -> None:
+    started = stage.scripts / "started"
+    stage.git("config", "filter.hangs.clean", f"touch {started}; sleep 600")
+    (stage.folder / ".gitattributes").write_text("README filter=hangs\n")
+    (stage.folder / "README").write_text("other\n")
+    interrupt = Interrupt()
+
+    def ask() -> None:
+        eventually(started.exists, "the filter runs")
+        interrupt.ask()
+        interrupt.ask()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    before = index_of(stage)
+    made = commit_paths(
+        stage.folder, ["README"], "m", CommitContext(stage.scripts, interrupt=interrupt)
+    )
+    asking.join()
+    assert made.problem is not None
+    assert index_of(stage) == before
 
 
 def test_a_hook_after_the_commit_that_hangs_does_not_undo_it(stage: Stage) -> None:
