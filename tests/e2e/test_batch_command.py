@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -585,6 +586,36 @@ def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not everything was committed to" in done.stdout
+
+
+def test_changes_in_a_repository_inside_a_worktree_are_reported_as_missing_in_its_branch(
+    project: Project,
+) -> None:
+    made = project.beside / "library"
+    script = "git init -q .; echo x > f; git add f; git -c user.name=a -c user.email=a@localhost commit -qm x"
+    made.mkdir()
+    subprocess.run(script, shell=True, cwd=made, check=True)
+    allowed = ("-c", "protocol.file.allow=always")
+    project.git(*allowed, "submodule", "add", "-q", str(made), "library")
+    project.git("commit", "-qm", "with a submodule")
+    update = (
+        f"subprocess.run({['git', *allowed, 'submodule', 'update', '--init', '-q']}, check=True)"
+    )
+    nests = f"os.mkdir('nested'); subprocess.run({script!r}, shell=True, cwd='nested', check=True)"
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"|{update}; {DONE}",
+        b=f"|{update}; write('library/new'); {DONE}",
+        c=f"|{nests}; {DONE}",
+    )
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"\[(\w)\] (\S+) does not have the changes in .*\((\w+)\)", done.stdout)
+    assert [(task, branch[-1], inside) for task, branch, inside in found] == [
+        ("b", "b", "library"),
+        ("c", "c", "nested"),
+    ]
+    assert project.git("show", f"{found[0][1]}:b") == "x"
 
 
 def test_a_batch_notifies_the_owners_of_its_agents(project: Project) -> None:

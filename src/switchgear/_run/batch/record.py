@@ -346,8 +346,17 @@ class TaskFolders:
                 problem = f"not everything was committed to {progress.branch}: {error}"
                 with contextlib.suppress(GitError):
                     run_git(tree, ["add", "--all", "--ignore-errors", ":/"])
-            if run_git(tree, ["status", "--porcelain", "--untracked-files=no"]).strip():
+            looks = ["--no-renames", "--ignore-submodules=none", "--untracked-files=normal"]
+            listed = run_git(tree, ["status", "--porcelain=v2", "-z", *looks])
+            lines = [line.split(" ", 8) for line in listed.split("\0") if line]
+            if any(line[0] in {"1", "u"} and line[1][0] != "." for line in lines):
                 _commit(tree, ["commit", "--quiet", "-m", f"{task.name}: {short_task(task.words)}"])
+            inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
+            if inside and problem is None:
+                problem = (
+                    f"{progress.branch} does not have the changes in repositories of their own "
+                    f"({', '.join(inside[:5])}); they are in {tree}"
+                )
         except GitError as error:
             return f"what was done could not be committed to {progress.branch}: {error}"
         return problem
