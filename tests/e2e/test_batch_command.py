@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -586,6 +587,38 @@ def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not everything was committed to" in done.stdout
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGTERM, signal.SIGINT)])
+def test_work_reaches_its_branch_although_the_batch_ends_before_it_is_committed_there(
+    project: Project, signals: tuple[signal.Signals, ...]
+) -> None:
+    commands, real, pid = project.beside / "bin", shutil.which("git"), project.beside / "pid"
+    commands.mkdir()
+    hangs = f'mkdir "{project.beside}/once" 2>/dev/null && echo $$ > "{pid}~" && mv "{pid}~" "{pid}" && exec sleep 600'
+    (commands / "git").write_text(
+        f'#!/bin/sh\ncase "$*" in *"add --all"*) {hangs};; esac\nexec {real} "$@"\n'
+    )
+    (commands / "git").chmod(0o755)
+    project.env["PATH"] = f"{commands}:{project.env['PATH']}"
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"|{DONE}",
+        b=f"needs: [a] | until('a', 0); {DONE}",
+    )
+    process = project.start()
+    project.wait_for("pid")
+    for number in signals:
+        process.send_signal(number)
+    out, err = process.communicate(timeout=LIMIT_S)
+    if signals[0] == signal.SIGKILL:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    else:
+        assert process.returncode == 130, out + err
+        assert "what was done could not be committed to" in out
+    done = project("--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.log == ["a", "b"], "no task runs twice"
 
 
 def test_changes_in_a_repository_inside_a_worktree_are_reported_as_missing_in_its_branch(

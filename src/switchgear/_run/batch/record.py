@@ -19,9 +19,16 @@ from typing import NamedTuple
 
 from switchgear._agents.demo import make_repository
 from switchgear._core.errors import SwitchgearError
-from switchgear._measure.git_command import GitError, find_repository, run_git
+from switchgear._measure.git_command import (
+    TIMEOUT_S,
+    Deadline,
+    GitError,
+    find_repository,
+    run_git,
+)
 from switchgear._measure.worktrees import add_worktree
 from switchgear._run.batch.model import SATISFIED, Progress, Status, Task
+from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import (
     LONGEST_FILE,
     RunFolder,
@@ -333,33 +340,15 @@ class TaskFolders:
             return progress._replace(folder=None, branch=None)
         return progress
 
-    def keep(self, task: Task, progress: Progress) -> str | None:
+    def keep(
+        self, task: Task, progress: Progress, interrupt: Interrupt | None = None
+    ) -> str | None:
         """Commit what was done in a worktree. Returns what went wrong, if anything did."""
         if not task.worktree or progress.folder is None:
             return None
-        tree = Path(progress.folder)
-        problem = None
-        try:
-            try:
-                run_git(tree, ["add", "--all", ":/"])
-            except GitError as error:  # such as a repository inside that has no commit yet
-                problem = f"not everything was committed to {progress.branch}: {error}"
-                with contextlib.suppress(GitError):
-                    run_git(tree, ["add", "--all", "--ignore-errors", ":/"])
-            looks = ["--no-renames", "--ignore-submodules=none", "--untracked-files=normal"]
-            listed = run_git(tree, ["status", "--porcelain=v2", "-z", *looks])
-            lines = [line.split(" ", 8) for line in listed.split("\0") if line]
-            if any(line[0] in {"1", "u"} and line[1][0] != "." for line in lines):
-                _commit(tree, ["commit", "--quiet", "-m", f"{task.name}: {short_task(task.words)}"])
-            inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
-            if inside and problem is None:
-                problem = (
-                    f"{progress.branch} does not have the changes in repositories of their own "
-                    f"({', '.join(inside[:5])}); they are in {tree}"
-                )
-        except GitError as error:
-            return f"what was done could not be committed to {progress.branch}: {error}"
-        return problem
+        tree, deadline = Path(progress.folder), Deadline(TIMEOUT_S)
+        with (interrupt or Interrupt()).watching(deadline):
+            return _commit_all(tree, task, progress.branch, deadline)
 
     def _worktree(self, task: Task, progress: Progress, needed: list[str]) -> Progress:
         top = self._top(task)
@@ -400,11 +389,38 @@ class TaskFolders:
         return found.top
 
 
-def _commit(tree: Path, arguments: list[str]) -> None:
+def _commit_all(tree: Path, task: Task, branch: str | None, deadline: Deadline) -> str | None:
+    """Commit all that is in a worktree. Returns what went wrong, if anything did."""
+    problem = None
+    try:
+        try:
+            run_git(tree, ["add", "--all", ":/"], deadline=deadline)
+        except GitError as error:  # such as a repository inside that has no commit yet
+            problem = f"not everything was committed to {branch}: {error}"
+            with contextlib.suppress(GitError):
+                run_git(tree, ["add", "--all", "--ignore-errors", ":/"], deadline=deadline)
+        looks = ["--no-renames", "--ignore-submodules=none", "--untracked-files=normal"]
+        listed = run_git(tree, ["status", "--porcelain=v2", "-z", *looks], deadline=deadline)
+        lines = [line.split(" ", 8) for line in listed.split("\0") if line]
+        if any(line[0] in {"1", "u"} and line[1][0] != "." for line in lines):
+            message = f"{task.name}: {short_task(task.words)}"
+            _commit(tree, ["commit", "--quiet", "-m", message], deadline)
+        inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
+        if inside and problem is None:
+            problem = (
+                f"{branch} does not have the changes in repositories of their own "
+                f"({', '.join(inside[:5])}); they are in {tree}"
+            )
+    except GitError as error:
+        return f"what was done could not be committed to {branch}: {error}"
+    return problem
+
+
+def _commit(tree: Path, arguments: list[str], deadline: Deadline | None = None) -> None:
     """A commit by the user, or by Switchgear where git has no user."""
     try:
         run_git(tree, ["config", "user.email"])
         who = []
     except GitError:
         who = ["-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost"]
-    run_git(tree, [*who, *arguments])
+    run_git(tree, [*who, *arguments], deadline=deadline)

@@ -332,7 +332,7 @@ class Scheduler:
 
     def _settle(self, task: Task, outcome: AttemptOutcome) -> None:
         running, result = self._running.pop(task.name), outcome.result
-        self._interrupts.leave(task.name)
+        interrupt = self._interrupts.take(task.name)
         before = self.progress[task.name]
         worked = result is not None and result.state.iterations > before.iterations
         self._admission.record(running.permit, outcome, worked=worked)
@@ -347,7 +347,11 @@ class Scheduler:
         if progress.status is Status.RUNNING:
             progress = self._after_timeout(task, progress, outcome)
         if progress.status in SATISFIED:
-            self._report_problem(task, self._places.keep(task, progress))
+            problem = self._places.keep(task, progress, interrupt)
+            self._report_problem(task, problem)
+            if problem is not None and interrupt.asked:  # --resume tries again
+                progress = progress._replace(status=Status.INTERRUPTED, reason=problem)
+        self._interrupts.leave(task.name)
         self._change(task.name, **progress._asdict())
 
     def _report_problem(self, task: Task, problem: str | None) -> None:
