@@ -38,6 +38,7 @@ _UNDER_WAY = {
     "rebase-apply": "a rebase or `git am`",
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
+    "sequencer": "a cherry-pick or a revert of several commits",
     "BISECT_LOG": "a bisection",
 }
 
@@ -136,7 +137,8 @@ def _commit(  # noqa: PLR0917
         elif run.end in {ProcessEnd.STOPPED, ProcessEnd.KILLED}:
             why = "stopped by a signal"
         else:
-            why = f"refused: {redact(run.tail or run.problem, 400)}"
+            said = run.tail or run.problem or f"git ended with exit code {run.exit_code}"
+            why = f"refused: {redact(said, 400)}"
         return CommitResult(problem=f"the commit was {why}")
     note = None
     if run.end is not ProcessEnd.EXITED or run.exit_code:

@@ -171,6 +171,7 @@ def test_a_conflict_stays_a_conflict(stage: Stage) -> None:
         ("rebase-apply", "a rebase"),
         ("CHERRY_PICK_HEAD", "a cherry-pick"),
         ("REVERT_HEAD", "a revert"),
+        ("sequencer", "a cherry-pick or a revert of several commits"),
     ],
 )
 def test_nothing_is_committed_in_the_middle_of_something(
@@ -207,6 +208,13 @@ def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str)
     assert index_of(stage) == before
     assert list(stage.scripts.iterdir()) == []
     assert not (stage.folder / ".git" / "index.lock").exists()
+
+
+def test_a_hook_that_refuses_without_a_word_is_reported(stage: Stage) -> None:
+    hook(stage, "pre-commit", "exit 1")
+    (stage.folder / "a").write_text("b")
+    made = commit_paths(stage.folder, ["a"], "m", CommitContext(stage.scripts))
+    assert made.problem == "the commit was refused: git ended with exit code 1"
 
 
 def test_a_hook_is_bound_by_the_time_of_the_run(stage: Stage) -> None:
