@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from repositories import make_repository
-from switchgear._measure import git_base, saved_refs
+from switchgear._measure import saved_refs
 from switchgear._measure.git import MARK_S
 from switchgear._measure.git_command import Deadline, GitError, run_git
 from switchgear._measure.saved_refs import NotSaved, save_archive
@@ -257,7 +257,7 @@ def test_an_empty_file_that_becomes_huge_leaves_time_for_the_rest(
     git(project, "add", "empty")
     tree = tree_of(project)
     before = tree.mark()
-    refreshed, run_git = [], git_base.run_git
+    refreshed: list[float] = []
 
     def without_waiting(
         folder: Path, arguments: Sequence[str], *, deadline: Deadline, **more: Any
@@ -268,7 +268,7 @@ def test_an_empty_file_that_becomes_huge_leaves_time_for_the_rest(
             raise GitError("it did not end in time")
         return run_git(folder, arguments, deadline=deadline, **more)
 
-    monkeypatch.setattr(git_base, "run_git", without_waiting)
+    monkeypatch.setattr("switchgear._measure.git_base.run_git", without_waiting)
     os.truncate(project / "empty", 10**12)
     (project / "new").write_text("new\n")
     assert tree.change(before, tree.mark()).paths == ("empty", "new")
