@@ -51,7 +51,7 @@ from switchgear._run.batch.record import BatchFolder, BatchState, TaskFolderErro
 from switchgear._run.batch.view import BatchView, timed_out, timeout_options
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
-from switchgear._run.record import is_disk_full, new_run
+from switchgear._run.record import full_sentence, is_disk_full, new_run
 from switchgear._run.state import Choose
 from switchgear._run.view import guarded
 
@@ -259,7 +259,7 @@ class Scheduler:
             if reservation is not None:
                 reservation.settle(0)
             if is_disk_full(trouble):
-                return self._no_room(trouble)
+                return self._no_room(full_sentence(trouble))
             return self._fail(task, str(trouble))
         self._lost_store = self._lost_store and reservation is None
         self._running[task.name] = RunningAttempt(permit, grant.micros or 0, reservation)
@@ -284,10 +284,10 @@ class Scheduler:
         self._waited_for.update(node for node in nodes if node is not None)
         return True
 
-    def _no_room(self, trouble: object) -> bool:
+    def _no_room(self, sentence: str) -> bool:
         if not self._full:
-            self._full = str(trouble)
-            self._view.said(f"the disk is full ({trouble}); free some space, then --resume")
+            self._full = sentence
+            self._view.said(sentence)
         return False
 
     def _fail(self, task: Task, reason: str, **fields: object) -> bool:
@@ -406,7 +406,9 @@ class Scheduler:
         except OSError as error:
             if not is_disk_full(error):
                 raise
-            self._no_room(error)  # what the runs write themselves is read by --resume
+            self._no_room(
+                full_sentence(error)
+            )  # what the runs write themselves is read by --resume
 
 
 class BatchBudget:
