@@ -589,18 +589,24 @@ def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
     assert "not everything was committed to" in done.stdout
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGTERM, signal.SIGINT)])
-def test_work_reaches_its_branch_although_the_batch_ends_before_it_is_committed_there(
-    project: Project, signals: tuple[signal.Signals, ...]
-) -> None:
+def hang_once(project: Project, words: str) -> Path:
+    """A git that hangs the first time that it gets these words; the file with its process id."""
     commands, real, pid = project.beside / "bin", shutil.which("git"), project.beside / "pid"
     commands.mkdir()
     hangs = f'mkdir "{project.beside}/once" 2>/dev/null && echo $$ > "{pid}~" && mv "{pid}~" "{pid}" && exec sleep 600'
     (commands / "git").write_text(
-        f'#!/bin/sh\ncase "$*" in *"add --all"*) {hangs};; esac\nexec {real} "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *"{words}"*) {hangs};; esac\nexec {real} "$@"\n'
     )
     (commands / "git").chmod(0o755)
     project.env["PATH"] = f"{commands}:{project.env['PATH']}"
+    return pid
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGTERM, signal.SIGINT)])
+def test_work_reaches_its_branch_although_the_batch_ends_before_it_is_committed_there(
+    project: Project, signals: tuple[signal.Signals, ...]
+) -> None:
+    pid = hang_once(project, "add --all")
     project.tasks(
         "defaults: {worktree: true, stuck: false}",
         a=f"|{DONE}",
@@ -619,6 +625,22 @@ def test_work_reaches_its_branch_although_the_batch_ends_before_it_is_committed_
     done = project("--resume")
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.log == ["a", "b"], "no task runs twice"
+
+
+def test_signals_end_the_creation_of_a_worktree_and_the_batch_can_be_resumed(
+    project: Project,
+) -> None:
+    hang_once(project, "reset --quiet --hard")
+    project.tasks("defaults: {worktree: true, stuck: false}", a=DONE)
+    process = project.start("--json")
+    project.wait_for("pid")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process.send_signal(number)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, err
+    assert statuses(json.loads(out)) == {"a": "waiting"}
+    assert project("--resume").returncode == 0
+    assert project.log == ["a"]
 
 
 def test_changes_in_a_repository_inside_a_worktree_are_reported_as_missing_in_its_branch(

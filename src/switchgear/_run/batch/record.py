@@ -20,7 +20,6 @@ from typing import NamedTuple
 from switchgear._agents.demo import make_repository
 from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import (
-    TIMEOUT_S,
     Deadline,
     GitError,
     find_repository,
@@ -240,6 +239,8 @@ def resumed_progress(
     return progress, notes
 
 
+WORKTREE_S = 600.0
+"""What the creation of a worktree may take, and the commit of what was done there."""
 LONGEST_BYTES = 180
 """Of one part: with git's own suffixes it still fits into a file name of 255 bytes."""
 _NOT_ALLOWED = re.compile(
@@ -306,7 +307,13 @@ class TaskFolders:
         found = find_repository(folder)
         return str(folder.resolve() if found is None else found.top)
 
-    def give(self, task: Task, progress: Progress, others: Mapping[str, Progress]) -> Progress:
+    def give(
+        self,
+        task: Task,
+        progress: Progress,
+        others: Mapping[str, Progress],
+        interrupt: Interrupt | None = None,
+    ) -> Progress:
         """The task's progress with its folder, created if needed. Raises `TaskFolderError`."""
         if progress.folder is not None and Path(progress.folder).is_dir():
             return progress
@@ -326,8 +333,10 @@ class TaskFolders:
             if not folder.is_dir():
                 raise TaskFolderError(f"the folder {folder} no longer exists")
             return progress._replace(folder=str(folder))
-        needed = [others[need].branch for need in task.needs]
-        return self._worktree(task, progress, [branch for branch in needed if branch])
+        needed = [branch for need in task.needs if (branch := others[need].branch)]
+        deadline = Deadline(WORKTREE_S)
+        with (interrupt or Interrupt()).watching(deadline):
+            return self._worktree(task, progress, needed, deadline)
 
     def take_back(self, task: Task, progress: Progress) -> Progress:
         """Remove the task's own folder for a new start; shared folders stay."""
@@ -346,11 +355,13 @@ class TaskFolders:
         """Commit what was done in a worktree. Returns what went wrong, if anything did."""
         if not task.worktree or progress.folder is None:
             return None
-        tree, deadline = Path(progress.folder), Deadline(TIMEOUT_S)
+        tree, deadline = Path(progress.folder), Deadline(WORKTREE_S)
         with (interrupt or Interrupt()).watching(deadline):
             return _commit_all(tree, task, progress.branch, deadline)
 
-    def _worktree(self, task: Task, progress: Progress, needed: list[str]) -> Progress:
+    def _worktree(
+        self, task: Task, progress: Progress, needed: list[str], deadline: Deadline
+    ) -> Progress:
         top = self._top(task)
         inside = self._folder(task).resolve().relative_to(top.resolve())
         branch = f"switchgear/{self._home.name}/{self._part(task)}"
@@ -358,12 +369,12 @@ class TaskFolders:
         try:
             if not tree.is_dir():  # else made by a process that was killed
                 start = needed[0] if needed else "HEAD"
-                add_worktree(top, tree, branch, start)
+                add_worktree(top, tree, branch, start, deadline)
         except GitError as error:
             raise TaskFolderError(f"no worktree could be created: {error}") from error
         for other in needed[1:]:
             try:
-                _commit(tree, ["merge", "--quiet", "--no-edit", other])
+                _commit(tree, ["merge", "--quiet", "--no-edit", other], deadline)
             except GitError as error:
                 raise TaskFolderError(
                     f"the work of {needed[0]} and {other} cannot be merged automatically; merge it in {tree}: {error}"

@@ -260,6 +260,8 @@ class Scheduler:
                 reservation.settle(0)
             if is_disk_full(trouble):
                 return self._no_room(full_sentence(trouble))
+            if self._dependencies.interrupt.asked:
+                return False  # --resume tries again
             return self._fail(task, str(trouble))
         self._lost_store = self._lost_store and reservation is None
         self._running[task.name] = RunningAttempt(permit, grant.micros or 0, reservation)
@@ -296,7 +298,8 @@ class Scheduler:
 
     def _prepare(self, task: Task, progress: Progress) -> Progress:
         """The progress with its folder, run and time limit."""
-        progress = self._places.give(task, progress, self.progress)
+        interrupt = self._interrupts.take(task.name)
+        progress = self._places.give(task, progress, self.progress, interrupt)
         if progress.run is None:
             limit_s, why = timeout_for(self._place, task)
             if limit_s is not None:
