@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -585,6 +587,90 @@ def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not everything was committed to" in done.stdout
+
+
+def hang_once(project: Project, words: str) -> Path:
+    """A git that hangs the first time that it gets these words; the file with its process id."""
+    commands, real, pid = project.beside / "bin", shutil.which("git"), project.beside / "pid"
+    commands.mkdir()
+    hangs = f'mkdir "{project.beside}/once" 2>/dev/null && echo $$ > "{pid}~" && mv "{pid}~" "{pid}" && exec sleep 600'
+    (commands / "git").write_text(
+        f'#!/bin/sh\ncase "$*" in *"{words}"*) {hangs};; esac\nexec {real} "$@"\n'
+    )
+    (commands / "git").chmod(0o755)
+    project.env["PATH"] = f"{commands}:{project.env['PATH']}"
+    return pid
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGKILL,), (signal.SIGTERM, signal.SIGINT)])
+def test_work_reaches_its_branch_although_the_batch_ends_before_it_is_committed_there(
+    project: Project, signals: tuple[signal.Signals, ...]
+) -> None:
+    pid = hang_once(project, "add --all")
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"|{DONE}",
+        b=f"needs: [a] | until('a', 0); {DONE}",
+    )
+    process = project.start()
+    project.wait_for("pid")
+    for number in signals:
+        process.send_signal(number)
+    out, err = process.communicate(timeout=LIMIT_S)
+    if signals[0] == signal.SIGKILL:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+    else:
+        assert process.returncode == 130, out + err
+        assert "what was done could not be committed to" in out
+    done = project("--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.log == ["a", "b"], "no task runs twice"
+
+
+def test_signals_end_the_creation_of_a_worktree_and_the_batch_can_be_resumed(
+    project: Project,
+) -> None:
+    hang_once(project, "reset --quiet --hard")
+    project.tasks("defaults: {worktree: true, stuck: false}", a=DONE)
+    process = project.start("--json")
+    project.wait_for("pid")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process.send_signal(number)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, err
+    assert statuses(json.loads(out)) == {"a": "waiting"}
+    assert project("--resume").returncode == 0
+    assert project.log == ["a"]
+
+
+def test_changes_in_a_repository_inside_a_worktree_are_reported_as_missing_in_its_branch(
+    project: Project,
+) -> None:
+    made = project.beside / "library"
+    script = "git init -q .; echo x > f; git add f; git -c user.name=a -c user.email=a@localhost commit -qm x"
+    made.mkdir()
+    subprocess.run(script, shell=True, cwd=made, check=True)
+    allowed = ("-c", "protocol.file.allow=always")
+    project.git(*allowed, "submodule", "add", "-q", str(made), "library")
+    project.git("commit", "-qm", "with a submodule")
+    update = (
+        f"subprocess.run({['git', *allowed, 'submodule', 'update', '--init', '-q']}, check=True)"
+    )
+    nests = f"os.mkdir('nested'); subprocess.run({script!r}, shell=True, cwd='nested', check=True)"
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"|{update}; {DONE}",
+        b=f"|{update}; write('library/new'); {DONE}",
+        c=f"|{nests}; {DONE}",
+    )
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.findall(r"\[(\w)\] (\S+) does not have the changes in .*\((\w+)\)", done.stdout)
+    assert [(task, branch[-1], inside) for task, branch, inside in found] == [
+        ("b", "b", "library"),
+        ("c", "c", "nested"),
+    ]
+    assert project.git("show", f"{found[0][1]}:b") == "x"
 
 
 def test_a_batch_notifies_the_owners_of_its_agents(project: Project) -> None:

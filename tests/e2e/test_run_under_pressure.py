@@ -253,6 +253,15 @@ def test_time_in_which_everything_was_suspended_is_no_silence(project: Project) 
     assert [each["outcome"] for each in facts] == ["completed"]
 
 
+# A folder that is gone
+
+
+def test_an_agent_that_removes_the_project_does_not_take_the_result_along(project: Project) -> None:
+    body = f"subprocess.run(['rm', '-rf', {str(project.path)!r}], check=True)"
+    done = project("run", "x", "--json", "--max-iterations", "1", agent=body)
+    assert json.loads(done.stdout)["exit_reason"] == "max_iterations", done.stderr
+
+
 # A defect
 
 

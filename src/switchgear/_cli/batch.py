@@ -32,6 +32,7 @@ from switchgear._run.batch.attempt import (
 from switchgear._run.batch.file import read_batch
 from switchgear._run.batch.model import (
     OPEN_CHOICES,
+    SATISFIED,
     TIMEOUT_CHOICES,
     Batch,
     BatchEnd,
@@ -316,6 +317,12 @@ def _prepare(
         progress, notes = resumed_progress(known, wanted.tasks, failed_too=failed_too)
         if kept.file != file:
             notes.insert(0, f"it was started with {kept.file}")
+        places = TaskFolders(home.path, Path(kept.folder), [task.name for task in wanted.tasks])
+        for task in wanted.tasks:
+            before, now = kept.progress.get(task.name), progress[task.name]
+            if before is not None and before.status not in SATISFIED and now.status in SATISFIED:
+                # No process of this batch noticed its end: its work is not in its branch yet.
+                notes += [f"{task.name}: {why}"] if (why := places.keep(task, now)) else []
         _refuse_clash(wanted, home, kept.folder)
         kept = kept._replace(file=file, progress=progress, end=None)
         return Prepared(wanted, kept, home, tuple(notes), lock, unsettled)

@@ -46,7 +46,7 @@ def defect(error: Exception, goes_on: str) -> int:
     if os.environ.get("SWITCHGEAR_DEBUG"):
         raise error
     Fail(_sentence(error)).show()
-    say(f"The work is kept. Continue: switchgear {goes_on}", err=True)
+    say(f"Continue: switchgear {goes_on}", err=True)
     return DEFECT
 
 

@@ -410,7 +410,8 @@ class Delivery:
         for one in self.set_aside():
             try:
                 self.target.send(one["message"], self._now_s())
-            except NotSent:
+            except Exception as error:  # noqa: BLE001  one message must not block the others
+                log_warning("notification target %r: %s", self.target.name, redact(str(error)))
                 continue
             self._take_back(one["id"])
             sent += 1

@@ -47,7 +47,9 @@ def repair_refs(root: str) -> Repaired:
             continue
         what = "was deleted" if name not in now else "was moved"
         try:
-            for words in (["cat-file", "-e", f"{commit}^{{commit}}"], ["update-ref", name, commit]):
+            # A symbolic reference in its place would move the branch that it names.
+            update = ["update-ref", "--no-deref", name, commit]
+            for words in (["cat-file", "-e", f"{commit}^{{commit}}"], update):
                 run_git(Path(git), [f"--git-dir={git}", *words], deadline=Deadline(TIMEOUT_S))
             done.append(f"saved work {name} {what}: restored")
         except GitError:

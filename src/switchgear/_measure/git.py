@@ -99,6 +99,9 @@ class GitTree:
         """The state that was saved last, and its commit."""
         self.too_slow: GitError | None = None
         """Why the last look did not end in time, if so."""
+        self._deadline = Deadline(MARK_S)
+        """That of the last measurement."""
+        self._is_stopping = False
         self._complaints: dict[str, None] = {}
 
     def prepare(self) -> None:
@@ -134,10 +137,23 @@ class GitTree:
             }
             self._states[name] = GitState(self._base.facts.id, files)
 
+    def stop(self) -> None:
+        """Measure for a short time only from now on. For signal handlers, as `kill`."""
+        self._is_stopping = True
+        self._deadline.stop()
+
+    def kill(self) -> None:
+        """End the measurement."""
+        self._deadline.kill()
+
     def mark(self) -> str:
         """The state now, ignored files, our own folder and our own output left out."""
+        if self._is_stopping and self.too_slow is not None:
+            raise self.too_slow
         self.prepare()
-        deadline = Deadline(MARK_S)
+        deadline = self._deadline = Deadline(MARK_S)
+        if self._is_stopping:
+            deadline.stop()
         state = self._scan(deadline)
         self._write_start(state, deadline)
         text = json.dumps(state, separators=(",", ":"))
@@ -191,7 +207,9 @@ class GitTree:
             commit, missed = self._commit(state, message, work, parent=head)
             reference = f"{PREFIX}{name}"
             for each in (reference, f"{KEPT}{name}"):
-                self._real_git("update-ref", each, commit, deadline=deadline.part(QUICK_S))
+                # A symbolic reference in its place would move the branch that it names.
+                update = ("update-ref", "--no-deref", each, commit)
+                self._real_git(*update, deadline=deadline.part(QUICK_S))
             remember_ref(str(self._top), reference, commit)
             check = ("rev-parse", "--verify", f"{reference}^{{commit}}")
             read = self._real_git(*check, deadline=deadline.part(QUICK_S)).strip()
@@ -433,7 +451,9 @@ class GitTree:
         empty = _blob(b"", base.facts.algorithm)
         wanted = [path for path, content in state.files.items() if content.now is not None]
         # Files that were only announced to git (`add --intent-to-add`) are in no tree.
-        wanted += [path for path, (_, blob) in entries.items() if blob == empty]
+        # Nor can a tree rely on objects that were removed during the run (`git init`, `git gc`).
+        lost = {empty, *self._missing({blob for _, blob in entries.values()}, deadline)}
+        wanted += [path for path, (_, blob) in entries.items() if blob in lost]
         wanted += self._newly_ignored(deadline)
         chosen, missed = choose(self._top, dict.fromkeys(wanted))
         chosen = [self._with_mode(entry, entries) for entry in chosen]
@@ -557,13 +577,15 @@ class GitTree:
         wrong = [path for path, blob in hashes.items() if found.get(path) != blob]
         wrong += [path for path in gone if path in found]
         missed += [LeftOut(path, "not as it is in the folder") for path in sorted(wrong)]
-        if not hashes:
-            return
-        wanted = "".join(f"{blob}\n" for blob in dict.fromkeys(hashes.values()))
-        check, objects = ("cat-file", "--batch-check"), self._real.objects
-        checked = self._base(*check, stdin=wanted, objects=objects, deadline=deadline)
-        lost = {line.split(" ")[0] for line in checked.splitlines() if line.endswith(" missing")}
+        lost = self._missing(set(hashes.values()), deadline)
         missed += [LeftOut(path, "not stored") for path, blob in hashes.items() if blob in lost]
+
+    def _missing(self, blobs: set[str], deadline: Deadline) -> set[str]:
+        """Those that the repository does not have."""
+        wanted, objects = "".join(f"{blob}\n" for blob in blobs), self._real.objects
+        check = ("cat-file", "--batch-check", "--buffer")
+        checked = self._base(*check, stdin=wanted, objects=objects, deadline=deadline)
+        return {line.split(" ")[0] for line in checked.splitlines() if line.endswith(" missing")}
 
     def _unread(self, missed: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
         """With the folders that git could not read."""

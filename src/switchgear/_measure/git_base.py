@@ -68,6 +68,8 @@ class GitBase:
         self.top = top
         self._entries: dict[str, tuple[str, str]] | None = None
         self._facts: BaseFacts | None = None
+        self._is_slow = False
+        """Whether git did not compare the files in time; it is not tried again."""
 
     @property
     def exists(self) -> bool:
@@ -207,10 +209,16 @@ class GitBase:
     def refresh(self, deadline: Deadline) -> None:
         """Note the times of files that were touched and not changed, so that they are not read again.
 
-        Only this process uses the base, so a lock that is left belongs to a git that was killed.
+        Of a file that was empty, git reads all that is there now, which may be a terabyte: it gets a
+        part of the time only. Only this process uses the base, so a lock that is left belongs to a
+        git that was killed.
         """
+        if self._is_slow:
+            return
+        part = deadline.part(deadline.left_s / 3)
         with suppress(GitError):
-            self("update-index", "-q", "--refresh", deadline=deadline)
+            self("update-index", "-q", "--refresh", deadline=part)
+        self._is_slow = part.is_over
         with suppress(OSError):
             (self.home / "index.lock").unlink(missing_ok=True)
 

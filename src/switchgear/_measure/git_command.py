@@ -82,6 +82,8 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 TIMEOUT_S = 120.0
+LOOK_S = 1.0
+"""How often a running command is checked for a time limit that was shortened."""
 _QUIET = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.quotePath=false", "gc.auto=0"),
     *("maintenance.auto=false", "commit.gpgSign=false", "core.alternateRefsCommand="),
@@ -205,7 +207,7 @@ def run_git(
         deadline.watch(process)
         try:
             data = stdin if isinstance(stdin, bytes) else stdin.encode(errors="surrogateescape")
-            out, stderr = process.communicate(data, timeout=min(deadline.left_s, TIMEOUT_S))
+            out, stderr = _communicate(process, data, deadline)
         except BaseException as error:
             kill_group(process)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -219,3 +221,17 @@ def run_git(
     if complaints is not None:
         complaints.append(complaint)
     return out.decode(errors="surrogateescape")
+
+
+def _communicate(
+    process: "subprocess.Popen[bytes]", data: bytes | None, deadline: Deadline
+) -> tuple[bytes, bytes]:
+    """Its output and its complaints. A request to stop may shorten the time in the meantime."""
+    whole = deadline.part(TIMEOUT_S)
+    while True:
+        try:
+            return process.communicate(data, timeout=min(whole.left_s, LOOK_S))
+        except subprocess.TimeoutExpired:
+            if whole.is_over:
+                raise
+            data = None  # the first call keeps what is not yet written

@@ -9,10 +9,18 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from switchgear._measure.git_command import GitError, Repository, repository_at, run_git
+from switchgear._measure.git_command import (
+    Deadline,
+    GitError,
+    Repository,
+    repository_at,
+    run_git,
+)
 
 
-def add_worktree(top: Path, tree: Path, branch: str, start: str) -> None:
+def add_worktree(
+    top: Path, tree: Path, branch: str, start: str, deadline: Deadline | None = None
+) -> None:
     """Add a worktree with a branch that begins at `start`, or continues where it exists. Raises `GitError`.
 
     The folder is renamed into place when it is complete: a kill leaves no half one.
@@ -20,15 +28,16 @@ def add_worktree(top: Path, tree: Path, branch: str, start: str) -> None:
     found = repository_at(top)
     own_settings = ("config.worktree", "info/sparse-checkout")
     if found is None or any((found.git_dir / name).exists() for name in own_settings):
-        run_git(top, ["worktree", "add", "--quiet", "-b", branch, str(tree), start])
+        add = ["worktree", "add", "--quiet", "-b", branch, str(tree), start]
+        run_git(top, add, deadline=deadline)
         return
     try:
-        _add(found, tree, f"refs/heads/{branch}", start)
+        _add(found, tree, f"refs/heads/{branch}", start, deadline)
     except OSError as error:
         raise GitError(f"a worktree in {tree}: {error}") from error
 
 
-def _add(found: Repository, tree: Path, branch: str, start: str) -> None:
+def _add(found: Repository, tree: Path, branch: str, start: str, deadline: Deadline | None) -> None:
     # `start` is a commit or a generated name: no option, no range.
     commit = run_git(found.top, ["rev-parse", "--verify", f"{start}^{{commit}}"]).strip()
     try:
@@ -47,7 +56,8 @@ def _add(found: Repository, tree: Path, branch: str, start: str) -> None:
         (admin / "HEAD").write_text(f"ref: {branch}\n")
         (admin / "gitdir").write_text(f"{tree.resolve() / '.git'}\n")
         (new / ".git").write_text(f"gitdir: {admin.resolve()}\n")
-        run_git(new, ["reset", "--quiet", "--hard", "--no-recurse-submodules"])
+        checkout = ["reset", "--quiet", "--hard", "--no-recurse-submodules"]
+        run_git(new, checkout, deadline=deadline)
         new.rename(tree)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)

@@ -70,7 +70,7 @@ def snapshot(folder: Path, name: str) -> Snapshot:
         if is_clean:
             return Snapshot(head, head, git.top)
         commit = _committed(git, head)
-        git("update-ref", f"{REFERENCE}/{name}", commit)
+        git("update-ref", "--no-deref", f"{REFERENCE}/{name}", commit)
     except (GitError, OSError) as error:
         raise TransferError(f"{folder} could not be packed: {error}") from error
     return Snapshot(commit, head, git.top)
@@ -117,7 +117,7 @@ def drop(folder: Path, names: Iterable[str]) -> None:
     """Remove snapshots. Idempotent."""
     for name in names:
         with suppress(GitError):
-            run_git(folder, ["update-ref", "-d", f"{REFERENCE}/{name}"])
+            run_git(folder, ["update-ref", "--no-deref", "-d", f"{REFERENCE}/{name}"])
 
 
 def bundled(folder: Path, reference: str, *, without: tuple[str, ...] = ()) -> bytes:
@@ -231,7 +231,7 @@ def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
         few = int.from_bytes(pack[8:12]) < FEW_OBJECTS
         unpack_with = ["unpack-objects", "-q"] if few else ["index-pack", "--stdin", "--fix-thin"]
         run_git(folder, unpack_with, stdin=pack)
-        run_git(folder, ["update-ref", into, commit])
+        run_git(folder, ["update-ref", "--no-deref", into, commit])
     except (GitError, KeyError, ValueError) as error:
         raise TransferError(f"a bundle could not be read in {folder}: {error}") from error
 

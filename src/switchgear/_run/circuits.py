@@ -251,8 +251,12 @@ def loop_name(folder: Path, options: RunOptions) -> str:
 
 
 def task_name(folder: Path, options: RunOptions) -> str:
-    """A task in a folder, whichever agent works on it: what one process at a time may run."""
-    return f"task/{_loop_identity(folder, options)}"
+    """A task in a folder, whichever agent works on it: what one process at a time may run.
+
+    Other white space makes no other task.
+    """
+    words = " ".join(options.task.split())
+    return f"task/{_loop_identity(folder, options._replace(task=words))}"
 
 
 SHARED = "the same folder, task, plan, agent command and validation command"

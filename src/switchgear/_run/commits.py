@@ -38,6 +38,7 @@ _UNDER_WAY = {
     "rebase-apply": "a rebase or `git am`",
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
+    "sequencer": "a cherry-pick or a revert of several commits",
     "BISECT_LOG": "a bisection",
 }
 
@@ -71,11 +72,12 @@ def commit_paths(
     seconds = TIMEOUT_S if by.left_s is None else max(1.0, min(by.left_s, TIMEOUT_S))
     deadline = Deadline(seconds)
     try:
-        refusal = _refusal(git, deadline)
-        if refusal is not None:
-            return CommitResult(problem=f"nothing was committed: {refusal}")
-        status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
-        listed = run_git(git.top, (*status, "--ignore-submodules=none"), deadline=deadline)
+        with (by.interrupt or Interrupt()).watching(deadline):  # a filter of the user's may hang
+            refusal = _refusal(git, deadline)
+            if refusal is not None:
+                return CommitResult(problem=f"nothing was committed: {refusal}")
+            status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+            listed = run_git(git.top, (*status, "--ignore-submodules=none"), deadline=deadline)
         dirty = {entry[3:] for entry in listed.split("\0") if entry} & wanted
         note = _elsewhere(git.top, wanted - dirty)
         if not dirty:
@@ -124,8 +126,9 @@ def _elsewhere(top: Path, paths: set[str]) -> str | None:
 def _commit(  # noqa: PLR0917
     git: Repository, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
 ) -> CommitResult:
-    before = _head(git, deadline)
-    _fill(git, index, listed, before, deadline)
+    with (by.interrupt or Interrupt()).watching(deadline):
+        before = _head(git, deadline)
+        _fill(git, index, listed, before, deadline)
     run = _with_hooks(git, index, message, by, deadline)
     after = _head(git, Deadline(30.0))
     if after is None or after == before:
@@ -134,7 +137,8 @@ def _commit(  # noqa: PLR0917
         elif run.end in {ProcessEnd.STOPPED, ProcessEnd.KILLED}:
             why = "stopped by a signal"
         else:
-            why = f"refused: {redact(run.tail or run.problem, 400)}"
+            said = run.tail or run.problem or f"git ended with exit code {run.exit_code}"
+            why = f"refused: {redact(said, 400)}"
         return CommitResult(problem=f"the commit was {why}")
     note = None
     if run.end is not ProcessEnd.EXITED or run.exit_code:

@@ -14,6 +14,7 @@ from switchgear._agents.prices import UsageCost, cost_of
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
 from switchgear._hooks.interrupt import signal_children
 from switchgear._hooks.session import TIME, WATCHED
+from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import GitError
 from switchgear._measure.tree import Tree, TreeChange, mark
 from switchgear._providers.prices import price_list
@@ -248,8 +249,16 @@ def _process(
         raise AgentUnusable(str(error)) from error
 
 
+def mark_folder(context: IterationContext) -> str | None:
+    """The state of the folder now; `None`: it cannot be measured. A signal limits its time."""
+    if not isinstance(context.tree, GitTree):
+        return mark(context.tree)
+    with context.interrupt.watching(context.tree):
+        return mark(context.tree)
+
+
 def _measure(context: IterationContext, before: str | None) -> tuple[str | None, TreeChange | None]:
-    after = mark(context.tree)
+    after = mark_folder(context)
     if before is None or after is None:
         return after, None
     try:

@@ -14,7 +14,7 @@ from switchgear._agents.base import Agent
 from switchgear._agents.process import SupervisorPool, missing_program
 from switchgear._agents.registry import agent_named, agent_of_command, agent_or_command
 from switchgear._core.errors import OverrideRefused, Rejected, StoreError, SwitchgearError
-from switchgear._measure.tree import mark, open_tree, unmeasurable
+from switchgear._measure.tree import open_tree, unmeasurable
 from switchgear._panel.panel import Panel
 from switchgear._run.circuits import (
     Circuits,
@@ -39,6 +39,7 @@ from switchgear._run.iteration import (
     evidence_of_end,
     iterate,
     iteration_facts,
+    mark_folder,
     notes_on,
     state_after,
     with_next_prompt,
@@ -210,7 +211,7 @@ class Runner:
                 self._notes.append(f"counts of earlier runs may apply: {trouble}")
         self.circuits.save_owner(self._dependencies.owner)
         self.circuits.refresh()
-        self._mark = mark(self.context.tree)
+        self._mark = mark_folder(self.context)
         if self.state.start_mark is None:
             self.state = self.state._replace(start_mark=self._mark)
         self._disk.reserve()
@@ -230,7 +231,7 @@ class Runner:
             if isinstance(before, Ending):
                 return before
             self.state = self.state._replace(tests_passing=before, best_tests=before)
-            self._mark = mark(self.context.tree)  # what the validation writes is no progress
+            self._mark = mark_folder(self.context)  # what the validation writes is no progress
         while True:
             ending = self._read_messages() or self._objection()
             if ending is not None:
@@ -378,7 +379,7 @@ class Runner:
                 return ending
         begun_s = wall()
         if begun_s - waited_from_s >= 1.0:
-            self._mark = mark(self.context.tree)  # files may have changed during the wait
+            self._mark = mark_folder(self.context)  # files may have changed during the wait
         recent = (at_s for at_s in (*before, begun_s) if begun_s - at_s < HOUR_S)
         self.state = self.state._replace(begun_s=tuple(recent))
         return None
@@ -418,7 +419,7 @@ class Runner:
         if done.validated is None and commit is None:
             self._mark = done.mark
         else:
-            self._mark = mark(context.tree)  # what validation and hooks changed is no progress
+            self._mark = mark_folder(context)  # what validation and hooks changed is no progress
         self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
         ending = self._ending(done, goes_on=goes_on)
         if ending is None and done.change is None:
@@ -430,10 +431,12 @@ class Runner:
 
     def _check_measurable(self) -> Ending | None:
         """The end, if what the agent changes cannot be measured, now or twice in a row."""
+        if self.context.interrupt.asked:
+            return None  # which ends the run, and the measurement with it
         problem = unmeasurable(self.context.tree)
         if problem is None and self._unmeasured < 1:
             self._unmeasured += 1
-            self._mark = mark(self.context.tree)
+            self._mark = mark_folder(self.context)
             return None
         why = "its state before the run is unknown" if problem is None else str(problem)
         if is_disk_full(problem):

@@ -350,7 +350,7 @@ def keep(
             return None
         notes += saved.notes
         how = saved.how
-        if how.startswith("git ") and folder != Path.cwd():
+        if how.startswith("git ") and folder != _here():
             how = f"git -C {shlex.quote(str(folder))} {how.removeprefix('git ')}"
         if getattr(tree, "too_slow", None) is not None or deadline.is_over:
             return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
@@ -500,9 +500,17 @@ def program() -> str:
     """How this command is called from here: by its name, or by the Python that has it."""
     if shutil.which("switchgear"):
         return "switchgear"
-    python = Path(sys.executable)
-    shown = python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python
+    python, here = Path(sys.executable), _here()
+    shown = python if here is None or not python.is_relative_to(here) else python.relative_to(here)
     return f"{shlex.quote(str(shown))} -m switchgear"
+
+
+def _here() -> Path | None:
+    """The working directory; `None`: an agent has removed it."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def _more_budget(result: RunResult) -> str:

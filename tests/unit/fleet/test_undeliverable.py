@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from switchgear._config import ConfigError, load_config
+from switchgear._fleet import delivery as delivery_module
 from switchgear._fleet.delivery import (
     ATTEMPTS_ALONE,
     MOST_ASIDE,
@@ -27,6 +28,7 @@ from switchgear._fleet.targets import (
     Command,
     Desktop,
     NotSent,
+    Slack,
     Target,
     Unsendable,
     Webhook,
@@ -258,6 +260,28 @@ def test_what_was_set_aside_can_be_sent_again(server: RawServer) -> None:
     server.respond = lambda _, line: line.sendall(OK)
     assert delivery.retry_set_aside() == 1
     assert delivery.pending().aside == 0
+
+
+def test_what_can_still_not_be_built_does_not_block_what_else_was_set_aside(
+    server: RawServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.respond = lambda _, line: line.sendall(b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")
+    monkeypatch.setenv("SLACK_URL", server.url)
+    stage = Stage()
+    stage.event("provider/a")
+    delivery = stage.delivery(Slack("SLACK_URL"))
+
+    def fails(*_: object) -> None:
+        raise KeyError("a defect")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(delivery_module, "message_of", fails)
+        delivery.run_once()
+    stage.event("provider/b")
+    delivery.run_once()
+    server.respond = lambda _, line: line.sendall(OK)
+    assert delivery.retry_set_aside() == 1
+    assert [one["id"] for one in delivery.set_aside()] == ["provider/a#1"]
 
 
 def test_retry_after_is_respected_even_with_now(server: RawServer) -> None:

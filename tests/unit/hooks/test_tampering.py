@@ -474,9 +474,11 @@ def test_saved_work_that_is_deleted_or_moved_is_restored(project: Path) -> None:
     (project / "a").write_text("2")
     git("commit", "-qam", "two")
     hook(project, before(call="t2"))
-    git("update-ref", name, "HEAD")
+    two, branch = git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD")
+    git("symbolic-ref", name, branch)
     hook(project, after(call="t2"))
     assert git("rev-parse", name) == commit
+    assert git("rev-parse", branch) == two, "a branch is not moved by the repair"
     hook(project, claude("UserPromptSubmit", prompt="go on"))
     git("pack-refs", "--all")
     assert hook(project, before(call="t3")) == {}, "packing changes no reference"

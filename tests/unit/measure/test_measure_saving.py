@@ -3,20 +3,24 @@
 import errno
 import os
 import re
+import shutil
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from repositories import make_repository
 from switchgear._measure import saved_refs
-from switchgear._measure.git_command import Deadline, GitError
+from switchgear._measure.git import MARK_S
+from switchgear._measure.git_command import Deadline, GitError, run_git
 from switchgear._measure.saved_refs import NotSaved, save_archive
 from switchgear._measure.tree import Tree, TreeChange, open_tree
-from timeouts import LIMIT_S
+from timeouts import LIMIT_S, eventually
 
 WHO = ("-c", "user.name=t", "-c", "user.email=t@localhost")
 
@@ -189,6 +193,39 @@ def test_objects_that_come_from_elsewhere_are_not_relied_on(project: Path, tmp_p
     assert any("alternates" in note for note in done.notes)
 
 
+def test_a_symbolic_reference_in_its_place_moves_no_branch(project: Path) -> None:
+    tree = tree_of(project)
+    tree.mark()
+    start = git(project, "rev-parse", "HEAD")
+    branch = git(project, "symbolic-ref", "HEAD").strip()
+    for place in ("refs/switchgear/runs/1", "refs/switchgear-kept/runs/1"):
+        git(project, "symbolic-ref", place, branch)
+    (project / "new").write_text("new\n")
+    assert tree.keep("runs/1", "kept").notes == ()
+    assert blob(project, "new") == b"new\n"
+    assert git(project, "rev-parse", "HEAD") == start
+
+
+@pytest.mark.parametrize("how", ["another repository", "removed objects"])
+def test_a_save_does_not_rely_on_objects_that_are_removed_during_the_run(
+    project: Path, how: str
+) -> None:
+    (project / "b").write_text("only in the index\n")
+    git(project, "add", "b")
+    tree = tree_of(project)
+    tree.mark()
+    if how == "another repository":
+        shutil.rmtree(project / ".git")
+        git(project, "init", "-q")
+    else:
+        git(project, "reset", "-q")
+        git(project, "gc", "-q", "--prune=now")
+    (project / "new").write_text("new\n")
+    assert tree.keep("runs/1", "kept").notes == ()
+    assert blob(project, "b") == b"only in the index\n"
+    git(project, "rev-list", "--objects", "refs/switchgear/runs/1")
+
+
 def test_what_cannot_be_saved_is_named_and_the_rest_is_saved_in_time(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +248,35 @@ def test_what_cannot_be_saved_is_named_and_the_rest_is_saved_in_time(
     assert done.notes == ("not saved (larger than 100 MB): 2 files: b, sparse",)
     os.truncate(project / "sparse", 10**12 + 1)
     assert tree.change(before, tree.mark()).modified == ("sparse",)
+
+
+def test_an_empty_file_that_becomes_huge_leaves_time_for_the_rest(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "empty").touch()
+    git(project, "add", "empty")
+    tree = tree_of(project)
+    before = tree.mark()
+    refreshed: list[float] = []
+
+    def without_waiting(
+        folder: Path, arguments: Sequence[str], *, deadline: Deadline, **more: Any
+    ) -> str:
+        if "--refresh" in arguments:  # git reads all of it
+            refreshed.append(deadline.left_s)
+            deadline.kill()
+            raise GitError("it did not end in time")
+        return run_git(folder, arguments, deadline=deadline, **more)
+
+    monkeypatch.setattr("switchgear._measure.git_base.run_git", without_waiting)
+    os.truncate(project / "empty", 10**12)
+    (project / "new").write_text("new\n")
+    assert tree.change(before, tree.mark()).paths == ("empty", "new")
+    done = tree.keep("runs/1", "kept")
+    assert done.notes == ("not saved (larger than 100 MB): 1 file: empty",)
+    assert blob(project, "new") == b"new\n"
+    [given_s] = refreshed
+    assert given_s < MARK_S / 2
 
 
 def test_a_file_that_becomes_a_pipe_is_named(project: Path) -> None:
@@ -415,6 +481,25 @@ def test_a_measurement_that_takes_too_long_is_an_error_that_does_not_cause_itsel
     assert tree.too_slow is raised.value  # type: ignore[attr-defined]
     assert raised.value.__cause__ is None
     assert not saved_refs.is_full(raised.value)
+
+
+def test_a_request_to_stop_shortens_the_time_of_a_running_command(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchgear._measure.git_command.GENTLE_S", 0.0)
+    deadline, started = Deadline(LIMIT_S), project / "started"
+
+    def stop() -> None:
+        eventually(started.exists, "the command runs")
+        deadline.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    waits = ["-c", f"alias.waits=!touch {started}; sleep 600", "waits"]
+    with pytest.raises(GitError, match="did not end in time"):
+        run_git(project, waits, deadline=deadline)
+    stopping.join()
+    assert deadline.is_over
 
 
 def test_the_causes_of_an_error_are_followed_once() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,10 +87,10 @@ def test_what_fails_leaves_nothing_behind(
         add_worktree(project, tmp_path / "tree", "switchgear/b/t", "no-such-commit")
     run = git_command.run_git
 
-    def failing(folder: Path, arguments: list[str]) -> str:
+    def failing(folder: Path, arguments: list[str], **more: Any) -> str:
         if arguments[0] == "reset":
             raise GitError("the disk is full")
-        return run(folder, arguments)
+        return run(folder, arguments, **more)
 
     monkeypatch.setattr(worktrees, "run_git", failing)
     with pytest.raises(GitError, match="the disk is full"):

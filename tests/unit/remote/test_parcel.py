@@ -14,6 +14,7 @@ from switchgear._remote.parcel import (
     apply,
     bring,
     bundled,
+    drop,
     receive,
     saved,
     snapshot,
@@ -63,6 +64,20 @@ def brought(project: Path, other: Path, start: Parcel, place: Path) -> Parcel:
     bundle = bundled(other, f"{REFERENCE}/w", without=(start.commit,))
     receive(bundle, project, f"{REFERENCE}/w", "refs/switchgear/runs/r1")
     return Parcel("w:1", commit, head, f"{REFERENCE}/w")
+
+
+def test_a_symbolic_reference_in_place_of_ours_moves_and_removes_no_branch(
+    project: Path, tmp_path: Path
+) -> None:
+    branch, start = git(project, "symbolic-ref", "HEAD").strip(), git(project, "rev-parse", "HEAD")
+    for place in (f"{REFERENCE}/r1", "refs/switchgear/runs/r1"):
+        git(project, "symbolic-ref", place, branch)
+    parcel, other = sent(project, tmp_path)
+    assert git(project, "rev-parse", f"{REFERENCE}/r1").strip() == parcel.commit
+    brought(project, other, parcel, tmp_path)
+    git(project, "symbolic-ref", f"{REFERENCE}/r1", branch)
+    drop(project, ("r1",))
+    assert git(project, "rev-parse", branch) == start
 
 
 def test_the_state_arrives_with_its_uncommitted_changes(project: Path, tmp_path: Path) -> None:

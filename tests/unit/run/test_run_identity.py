@@ -38,6 +38,8 @@ def test_another_agent_or_validation_has_another_circuit_and_a_limit_has_not(
     for fields in ({"max_iterations": 3}, {"same_error": 9}, {"budget_micros": 5}, {"preset": "x"}):
         assert loop_name(tmp_path, of(**fields)) == loop_name(tmp_path, of())
     assert task_name(tmp_path, of()) == task_name(tmp_path, of(agent="codex", validate="x"))
+    spaced = of(task=" Make the  parser accept comments!\n")
+    assert task_name(tmp_path, of()) == task_name(tmp_path, spaced), "it runs once at a time"
 
 
 def test_the_tests_that_are_found_are_the_validation(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """`--commit`: what the run changed and validated, nothing else, with the user's own hooks."""
 
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from switchgear._run.commits import CommitContext, CommitResult, commit_paths
-from timeouts import LIMIT_S
+from switchgear._run.interrupt import Interrupt
+from timeouts import LIMIT_S, eventually
 from unit.runner_stage import Stage, checker
 
 GOES_ON = "tell(type='result', text='', success=None)"
@@ -169,6 +171,7 @@ def test_a_conflict_stays_a_conflict(stage: Stage) -> None:
         ("rebase-apply", "a rebase"),
         ("CHERRY_PICK_HEAD", "a cherry-pick"),
         ("REVERT_HEAD", "a revert"),
+        ("sequencer", "a cherry-pick or a revert of several commits"),
     ],
 )
 def test_nothing_is_committed_in_the_middle_of_something(
@@ -207,6 +210,13 @@ def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str)
     assert not (stage.folder / ".git" / "index.lock").exists()
 
 
+def test_a_hook_that_refuses_without_a_word_is_reported(stage: Stage) -> None:
+    hook(stage, "pre-commit", "exit 1")
+    (stage.folder / "a").write_text("b")
+    made = commit_paths(stage.folder, ["a"], "m", CommitContext(stage.scripts))
+    assert made.problem == "the commit was refused: git ended with exit code 1"
+
+
 def test_a_hook_is_bound_by_the_time_of_the_run(stage: Stage) -> None:
     hook(stage, "pre-commit", f"sleep 600 & echo $! > {stage.scripts}/pid; wait")
     (stage.folder / "a").write_text("b")
@@ -218,6 +228,29 @@ def test_a_hook_is_bound_by_the_time_of_the_run(stage: Stage) -> None:
     assert index_of(stage) == before
     pid = (stage.scripts / "pid").read_text().strip()
     assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_a_filter_that_hangs_is_ended_by_signals(stage: Stage) -> None:
+    started = stage.scripts / "started"
+    stage.git("config", "filter.hangs.clean", f"touch {started}; sleep 600")
+    (stage.folder / ".gitattributes").write_text("README filter=hangs\n")
+    (stage.folder / "README").write_text("other\n")
+    interrupt = Interrupt()
+
+    def ask() -> None:
+        eventually(started.exists, "the filter runs")
+        interrupt.ask()
+        interrupt.ask()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    before = index_of(stage)
+    made = commit_paths(
+        stage.folder, ["README"], "m", CommitContext(stage.scripts, interrupt=interrupt)
+    )
+    asking.join()
+    assert made.problem is not None
+    assert index_of(stage) == before
 
 
 def test_a_hook_after_the_commit_that_hangs_does_not_undo_it(stage: Stage) -> None:

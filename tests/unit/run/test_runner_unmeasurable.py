@@ -1,6 +1,9 @@
 """A run never continues blind: what nested repositories hold counts, and what cannot be measured ends it."""
 
+import os
+import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,8 @@ import pytest
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import GitError
 from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
+from switchgear._run.interrupt import Interrupt
+from timeouts import eventually
 from unit.runner_stage import Stage
 
 WORKS_INSIDE = "write('nested/f', str(n)); tell(type='result', text='more', success=None)"
@@ -111,3 +116,28 @@ def test_an_agent_that_cleans_the_folder_loses_neither_the_run_nor_its_progress(
     result = stage.run(body, max_iterations=3)
     assert (result.exit_reason, result.state.iterations) == ("max_iterations", 3)
     assert stage.run_json()["end"]["exit_reason"] == "max_iterations"
+
+
+def test_signals_end_a_measurement_that_hangs_and_the_work_is_saved(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, real, path = stage.scripts / "started", shutil.which("git"), os.environ["PATH"]
+    hangs = f'test -e work && mkdir "{started}" 2>/dev/null && exec sleep 600'
+    wrapper = stage.scripts / "git"
+    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *diff-files*) {hangs};; esac\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stage.scripts}:{path}")
+    interrupt = Interrupt()
+    stage.dependencies = stage.dependencies._replace(interrupt=interrupt)
+
+    def ask() -> None:
+        eventually(started.exists, "the measurement hangs")
+        interrupt.ask()
+        interrupt.ask()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    result = stage.run("write('work', 'x'); tell(type='result', text='more', success=None)")
+    asking.join()
+    assert result.exit_reason == "interrupted"
+    assert stage.git("show", f"refs/switchgear/runs/{result.run}:work") == "x"

@@ -19,9 +19,15 @@ from typing import NamedTuple
 
 from switchgear._agents.demo import make_repository
 from switchgear._core.errors import SwitchgearError
-from switchgear._measure.git_command import GitError, find_repository, run_git
+from switchgear._measure.git_command import (
+    Deadline,
+    GitError,
+    find_repository,
+    run_git,
+)
 from switchgear._measure.worktrees import add_worktree
 from switchgear._run.batch.model import SATISFIED, Progress, Status, Task
+from switchgear._run.interrupt import Interrupt
 from switchgear._run.record import (
     LONGEST_FILE,
     RunFolder,
@@ -233,6 +239,8 @@ def resumed_progress(
     return progress, notes
 
 
+WORKTREE_S = 600.0
+"""What the creation of a worktree may take, and the commit of what was done there."""
 LONGEST_BYTES = 180
 """Of one part: with git's own suffixes it still fits into a file name of 255 bytes."""
 _NOT_ALLOWED = re.compile(
@@ -299,7 +307,13 @@ class TaskFolders:
         found = find_repository(folder)
         return str(folder.resolve() if found is None else found.top)
 
-    def give(self, task: Task, progress: Progress, others: Mapping[str, Progress]) -> Progress:
+    def give(
+        self,
+        task: Task,
+        progress: Progress,
+        others: Mapping[str, Progress],
+        interrupt: Interrupt | None = None,
+    ) -> Progress:
         """The task's progress with its folder, created if needed. Raises `TaskFolderError`."""
         if progress.folder is not None and Path(progress.folder).is_dir():
             return progress
@@ -319,8 +333,10 @@ class TaskFolders:
             if not folder.is_dir():
                 raise TaskFolderError(f"the folder {folder} no longer exists")
             return progress._replace(folder=str(folder))
-        needed = [others[need].branch for need in task.needs]
-        return self._worktree(task, progress, [branch for branch in needed if branch])
+        needed = [branch for need in task.needs if (branch := others[need].branch)]
+        deadline = Deadline(WORKTREE_S)
+        with (interrupt or Interrupt()).watching(deadline):
+            return self._worktree(task, progress, needed, deadline)
 
     def take_back(self, task: Task, progress: Progress) -> Progress:
         """Remove the task's own folder for a new start; shared folders stay."""
@@ -333,26 +349,19 @@ class TaskFolders:
             return progress._replace(folder=None, branch=None)
         return progress
 
-    def keep(self, task: Task, progress: Progress) -> str | None:
+    def keep(
+        self, task: Task, progress: Progress, interrupt: Interrupt | None = None
+    ) -> str | None:
         """Commit what was done in a worktree. Returns what went wrong, if anything did."""
         if not task.worktree or progress.folder is None:
             return None
-        tree = Path(progress.folder)
-        problem = None
-        try:
-            try:
-                run_git(tree, ["add", "--all", ":/"])
-            except GitError as error:  # such as a repository inside that has no commit yet
-                problem = f"not everything was committed to {progress.branch}: {error}"
-                with contextlib.suppress(GitError):
-                    run_git(tree, ["add", "--all", "--ignore-errors", ":/"])
-            if run_git(tree, ["status", "--porcelain", "--untracked-files=no"]).strip():
-                _commit(tree, ["commit", "--quiet", "-m", f"{task.name}: {short_task(task.words)}"])
-        except GitError as error:
-            return f"what was done could not be committed to {progress.branch}: {error}"
-        return problem
+        tree, deadline = Path(progress.folder), Deadline(WORKTREE_S)
+        with (interrupt or Interrupt()).watching(deadline):
+            return _commit_all(tree, task, progress.branch, deadline)
 
-    def _worktree(self, task: Task, progress: Progress, needed: list[str]) -> Progress:
+    def _worktree(
+        self, task: Task, progress: Progress, needed: list[str], deadline: Deadline
+    ) -> Progress:
         top = self._top(task)
         inside = self._folder(task).resolve().relative_to(top.resolve())
         branch = f"switchgear/{self._home.name}/{self._part(task)}"
@@ -360,12 +369,12 @@ class TaskFolders:
         try:
             if not tree.is_dir():  # else made by a process that was killed
                 start = needed[0] if needed else "HEAD"
-                add_worktree(top, tree, branch, start)
+                add_worktree(top, tree, branch, start, deadline)
         except GitError as error:
             raise TaskFolderError(f"no worktree could be created: {error}") from error
         for other in needed[1:]:
             try:
-                _commit(tree, ["merge", "--quiet", "--no-edit", other])
+                _commit(tree, ["merge", "--quiet", "--no-edit", other], deadline)
             except GitError as error:
                 raise TaskFolderError(
                     f"the work of {needed[0]} and {other} cannot be merged automatically; merge it in {tree}: {error}"
@@ -391,11 +400,38 @@ class TaskFolders:
         return found.top
 
 
-def _commit(tree: Path, arguments: list[str]) -> None:
+def _commit_all(tree: Path, task: Task, branch: str | None, deadline: Deadline) -> str | None:
+    """Commit all that is in a worktree. Returns what went wrong, if anything did."""
+    problem = None
+    try:
+        try:
+            run_git(tree, ["add", "--all", ":/"], deadline=deadline)
+        except GitError as error:  # such as a repository inside that has no commit yet
+            problem = f"not everything was committed to {branch}: {error}"
+            with contextlib.suppress(GitError):
+                run_git(tree, ["add", "--all", "--ignore-errors", ":/"], deadline=deadline)
+        looks = ["--no-renames", "--ignore-submodules=none", "--untracked-files=normal"]
+        listed = run_git(tree, ["status", "--porcelain=v2", "-z", *looks], deadline=deadline)
+        lines = [line.split(" ", 8) for line in listed.split("\0") if line]
+        if any(line[0] in {"1", "u"} and line[1][0] != "." for line in lines):
+            message = f"{task.name}: {short_task(task.words)}"
+            _commit(tree, ["commit", "--quiet", "-m", message], deadline)
+        inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
+        if inside and problem is None:
+            problem = (
+                f"{branch} does not have the changes in repositories of their own "
+                f"({', '.join(inside[:5])}); they are in {tree}"
+            )
+    except GitError as error:
+        return f"what was done could not be committed to {branch}: {error}"
+    return problem
+
+
+def _commit(tree: Path, arguments: list[str], deadline: Deadline | None = None) -> None:
     """A commit by the user, or by Switchgear where git has no user."""
     try:
         run_git(tree, ["config", "user.email"])
         who = []
     except GitError:
         who = ["-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost"]
-    run_git(tree, [*who, *arguments])
+    run_git(tree, [*who, *arguments], deadline=deadline)

@@ -51,7 +51,7 @@ from switchgear._run.batch.record import BatchFolder, BatchState, TaskFolderErro
 from switchgear._run.batch.view import BatchView, timed_out, timeout_options
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.interrupt import Interrupt
-from switchgear._run.record import is_disk_full, new_run
+from switchgear._run.record import full_sentence, is_disk_full, new_run
 from switchgear._run.state import Choose
 from switchgear._run.view import guarded
 
@@ -259,7 +259,9 @@ class Scheduler:
             if reservation is not None:
                 reservation.settle(0)
             if is_disk_full(trouble):
-                return self._no_room(trouble)
+                return self._no_room(full_sentence(trouble))
+            if self._dependencies.interrupt.asked:
+                return False  # --resume tries again
             return self._fail(task, str(trouble))
         self._lost_store = self._lost_store and reservation is None
         self._running[task.name] = RunningAttempt(permit, grant.micros or 0, reservation)
@@ -284,10 +286,10 @@ class Scheduler:
         self._waited_for.update(node for node in nodes if node is not None)
         return True
 
-    def _no_room(self, trouble: object) -> bool:
+    def _no_room(self, sentence: str) -> bool:
         if not self._full:
-            self._full = str(trouble)
-            self._view.said(f"the disk is full ({trouble}); free some space, then --resume")
+            self._full = sentence
+            self._view.said(sentence)
         return False
 
     def _fail(self, task: Task, reason: str, **fields: object) -> bool:
@@ -296,7 +298,8 @@ class Scheduler:
 
     def _prepare(self, task: Task, progress: Progress) -> Progress:
         """The progress with its folder, run and time limit."""
-        progress = self._places.give(task, progress, self.progress)
+        interrupt = self._interrupts.take(task.name)
+        progress = self._places.give(task, progress, self.progress, interrupt)
         if progress.run is None:
             limit_s, why = timeout_for(self._place, task)
             if limit_s is not None:
@@ -332,7 +335,7 @@ class Scheduler:
 
     def _settle(self, task: Task, outcome: AttemptOutcome) -> None:
         running, result = self._running.pop(task.name), outcome.result
-        self._interrupts.leave(task.name)
+        interrupt = self._interrupts.take(task.name)
         before = self.progress[task.name]
         worked = result is not None and result.state.iterations > before.iterations
         self._admission.record(running.permit, outcome, worked=worked)
@@ -347,7 +350,11 @@ class Scheduler:
         if progress.status is Status.RUNNING:
             progress = self._after_timeout(task, progress, outcome)
         if progress.status in SATISFIED:
-            self._report_problem(task, self._places.keep(task, progress))
+            problem = self._places.keep(task, progress, interrupt)
+            self._report_problem(task, problem)
+            if problem is not None and interrupt.asked:  # --resume tries again
+                progress = progress._replace(status=Status.INTERRUPTED, reason=problem)
+        self._interrupts.leave(task.name)
         self._change(task.name, **progress._asdict())
 
     def _report_problem(self, task: Task, problem: str | None) -> None:
@@ -402,7 +409,9 @@ class Scheduler:
         except OSError as error:
             if not is_disk_full(error):
                 raise
-            self._no_room(error)  # what the runs write themselves is read by --resume
+            self._no_room(
+                full_sentence(error)
+            )  # what the runs write themselves is read by --resume
 
 
 class BatchBudget:
