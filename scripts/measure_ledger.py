@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PRESETS = ("careful", "default", "eager")
 OUT_OF_REACH = 1e6
 """A limit that no run reaches: the debts under it give the stops of every other limit."""
-LIMITS = (5.5, 6.0, 7.0, 8.0, 9.0, 10.5, 12.0, 15.0)
+LIMITS = (7.5, 8.0, 9.0, 10.5, 12.0, 14.0, 16.0)
 """The limits to choose from when a source is left out."""
 MOST_HARM = 1.0
 """Harmful stops of solved runs that a limit may cause on the other sources, in percent."""

@@ -94,7 +94,7 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     costs = {}
     state, tests = signal.state, signal.failing_tests
     is_new = bool(told.states) and state is not None and state not in told.states
-    credit = 125 * (is_new and not any(step.failed for step in told.steps[-8:]))
+    credit = 200 * (is_new and not any(step.failed for step in told.steps[-8:]))
     if state in told.states and state != told.states[-1]:
         costs["undone"] = 100
     if signal.context_used is not None:
@@ -106,7 +106,7 @@ def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
     told.states += [state] if state is not None and state not in told.states[-1:] else []
     here = told.states[-1] if told.states else None
     if tests is not None:
-        credit += 125 * (bool(told.tests) and tests not in told.tests)
+        credit += 200 * (bool(told.tests) and tests not in told.tests)
         same = told.tests[-1:] == [tests] and told.tested not in (None, here)
         if same and signal.ok is False:
             costs["undone"] = costs.get("undone", 0) + 100
@@ -169,10 +169,11 @@ def acted(
     is_known: bool,
     is_changed: bool,
 ) -> dict[str, int]:
-    costs, before, resembles = dict[str, int](), told.steps[-8:], 75
+    is_new_try = bool(names - told.words)
+    costs, before, attempt = dict[str, int](), told.steps[-8:], 70 if is_new_try else 100
     if len(thought) >= 8 and told.thoughts:
-        resembles = resemblance(thought, told.thoughts[-8:])
-        costs["the same thought"] = 150 * resembles * resembles // 10_000
+        attempt = resemblance(thought, told.thoughts[-8:])
+        costs["the same thought"] = 150 * attempt * attempt // 10_000
     if step.result is None:
         return costs
     inside = is_inside(before, step)
@@ -181,6 +182,8 @@ def acted(
         result = same_result(step, each)
         if (inside and each.shape == step.shape) or fails_again(before[-1], each, step):
             result = 100
+        if step.failed and each.call != step.call:
+            result = result * attempt // 100
         if each.tool == step.tool:
             again = max(again, resemblance(step.said, [each.said]) * result)
         if step.failed and each.failed:
@@ -189,10 +192,9 @@ def acted(
         again = 0
     elif before and before[-1].is_new and not step.failed and not goes_up_and_down(before, step):
         again //= 2
-    is_new_try = bool(names - told.words)
     signs = [
         (again // 100, "the same again"),
-        (fails * (resembles if is_new_try else 100) // 100, "failed in the same way"),
+        (fails, "failed in the same way"),
         (0 if step.result else 50 if step.is_new else 100, "returned nothing"),
     ]
     cost, _, kind = max((sign[0], at, sign[1]) for at, sign in enumerate(signs))
@@ -276,10 +278,10 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
             else:
                 costs |= talked(told, step)
             if act.tool and is_beyond(told.steps[-8:], step):
-                credit += 125
-            credit += 30
+                credit += 200
+            credit += 50 * (100 - sum(costs.values())) // 100
             if act.tool and not step.failed and one.paths - told.paths:
-                credit += 0 if is_flat(told.steps[-8:]) else 125
+                credit += 0 if is_flat(told.steps[-8:]) else 200
             told.steps.append(step)
             told.words |= names_of(act)
             told.paths |= one.paths
@@ -290,7 +292,7 @@ def tell(detector: _detectors.Stagnation, told: Told, signal: Signal) -> None:
 def settle(detector: Any, told: Told, costs: dict[str, int], credit: int, texts: list[str]) -> None:
     points = sum(costs.values()) - credit
     if points > 0:
-        points = min(points * (4 + told.in_a_row) // 4, 210)
+        points = min(points * (4 + told.in_a_row) // 4, 270)
     told.in_a_row = max(0, min(told.in_a_row + (1 if points > 0 else -1), 4))
     told.debt = max(0, min(told.debt + points, round(200 * detector.limit)))
     if points > 0:

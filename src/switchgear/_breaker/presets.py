@@ -7,7 +7,7 @@ them and checks that the circuit behaves differently.
 
 from typing import Any, NamedTuple
 
-_NO_PROGRESS: list[dict[str, Any]] = [{"stagnation": {"limit": 7.0}}]
+_NO_PROGRESS: list[dict[str, Any]] = [{"stagnation": {"limit": 9.0}}]
 """The default detector of an agent's progress."""
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -89,7 +89,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "constitutional": {"detectors": ["violation"], "recovery": "latched"},
     "careful": {
-        "detectors": [{"stagnation": {"limit": 20.0}}],
+        "detectors": [{"stagnation": {"limit": 16.0}}],
         "recovery": "latched",
         "tripping_at": 0.7,
     },
@@ -99,7 +99,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "tripping_at": 0.7,
     },
     "eager": {
-        "detectors": [{"stagnation": {"limit": 5.5}}],
+        "detectors": [{"stagnation": {"limit": 7.5}}],
         "recovery": "latched",
         "tripping_at": 0.7,
     },
@@ -140,9 +140,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The presets by name."""
 
 MEASURED: dict[str, str] = {
-    "careful": "0.2 % harmful stops, 36 % of exhausted runs caught, 13 % of their steps saved",
-    "default": "0.7 % harmful stops, 52 % of exhausted runs caught, 28 % of their steps saved",
-    "eager": "1.1 % harmful stops, 54 % of exhausted runs caught, 31 % of their steps saved",
+    "careful": "0.1 % harmful stops, 40 % of exhausted runs caught, 19 % of their steps saved",
+    "default": "0.6 % harmful stops, 52 % of exhausted runs caught, 28 % of their steps saved",
+    "eager": "0.8 % harmful stops, 52 % of exhausted runs caught, 29 % of their steps saved",
 }
 """Results of the progress presets on recorded runs; docs/stuck.md has the tables."""
 
@@ -157,9 +157,9 @@ DESCRIPTIONS: dict[str, str] = {
     "external_dep": "A provider: opens for 60, then 120 s after a Retry-After, or 3 failures in 60 s (10 s apart) and most of 20 calls.",
     "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
     "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
-    "careful": f"An agent without progress: stops after 20 wasted steps, warns at 70 %; {MEASURED['careful']}.",
-    "default": f"An agent without progress: stops after 7 wasted steps, warns at 70 %; {MEASURED['default']}.",
-    "eager": f"An agent without progress: stops after 5.5 wasted steps, warns at 70 %; {MEASURED['eager']}.",
+    "careful": f"An agent without progress: stops after 16 wasted steps, warns at 70 %; {MEASURED['careful']}.",
+    "default": f"An agent without progress: stops after 9 wasted steps, warns at 70 %; {MEASURED['default']}.",
+    "eager": f"An agent without progress: stops after 7.5 wasted steps, warns at 70 %; {MEASURED['eager']}.",
     "ledger": "The former name of the preset default.",
     "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count starts again.",
     "stuck": "An agent's session: a stuck score of 60, from five signals, starts an intervention.",

@@ -2,7 +2,7 @@
 
 One score for all evidence. Each step is compared with the last eight: its action, its result, its
 thought. A step adds to the score once for its result and once for its thought, more if wasted steps
-follow each other. Something new lowers the score, and every step lowers it a little.
+follow each other. Something new lowers the score, and so does the part of a step that is not wasted.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -46,19 +46,19 @@ THOUGHT = 3 * STEP // 2
 """Cost of an earlier thought again; of a similar one, by the square of its resemblance."""
 FEWEST = 8
 """Minimum number of words of a thought that is compared: shorter ones are phrases."""
-NO_THOUGHT = 75
-"""Percentage of its cost that a repeated failure with a new word has if there is no thought to compare."""
+NO_THOUGHT = 70
+"""Percentage of its cost that a repeated failure by a call with a new word has if there is no thought to compare."""
 TALK = 2 * STEP
 """Cost of a turn without a tool call that gets the reply of an earlier one."""
-AT_ONCE = 21 * STEP // 10
-"""Maximum that one step adds: 30 % of the limit 7. There, and above, no step goes from below the warning
+AT_ONCE = 27 * STEP // 10
+"""Maximum that one step adds: 30 % of the limit 9. There, and above, no step goes from below the warning
 (70 %) to the limit; at a lower limit, such as that of the preset `eager`, a step can."""
 LONGEST = 4
 """Number of wasted steps in a row after which a further one costs double; each adds the same share."""
-NEW = 5 * STEP // 4
+NEW = 2 * STEP
 """Credit for a new file or address, and for a new set of failing tests."""
-PACE = 3 * STEP // 10
-"""Credit for every step."""
+PACE = STEP // 2
+"""Credit for a step without a cost; a wasted step gets none, a half wasted one half of it."""
 
 BOTH = (False, True)
 AGAIN, FAILS, EMPTY, THINKS, TALKS, UNDONE = range(6)
@@ -127,22 +127,23 @@ class StepTrail(NamedTuple):
 
 
 class Stagnation(Detector):
-    """Trips when the agent has made no progress for `limit` steps (default 7).
+    """Trips when the agent has made no progress for `limit` steps (default 9).
 
     The result of a step counts once, by its strongest sign (up to 1 step): the resemblance of the
     action times that of the result, to the most similar of the last 8 steps with the same tool
     (half if it follows a step with a new word); one of the last 128 calls again with its result, if
-    the files are the same (0.5); a failure whose result resembles that of an earlier failure (if
-    the action has a new word, times the resemblance of the thought, or 0.75 without one); an empty
-    result (half if the action has a new word). The third equal call with an equal result, and every
+    the files are the same (0.5); a failure whose result resembles that of an earlier failure; an
+    empty result (half if the action has a new word). A failure of another call counts times the
+    resemblance of its thought; without a thought, 0.7 if the action has a new word. The third equal call with an equal result, and every
     further one, costs 1 more: in a row, or among the last 8 steps if it fails. Also: 1.5 times the
     square of the thought's resemblance to one of the last 8 thoughts, unless it is the thought of
     the same turn; a turn without a tool call that gets the reply of an earlier such turn, whatever
     its numbers (2); a return to an earlier state of the files (1); the same tests fail although the
     files have changed (1). Wasted steps in a row cost a quarter more each, up to double; one step
-    adds at most 2.1. Credits: 0.3 for every step; 1.25 for a new file or address in a step that does
-    not fail, unless a number of the last results goes up and down; 1.25 for a check that fails with a
-    number beyond its earlier ones; 1.25 for a new set of failing tests. A result that differs in its
+    adds at most 2.7. Credits: 0.5 for a step without a cost, in proportion less for one that is
+    partly wasted; 2 for a new file or address in a step that does not fail, unless a number of the
+    last results goes up and down; 2 for a check that fails with a number beyond its earlier ones; 2
+    for a new set of failing tests. A result that differs in its
     numbers only is the same result if the last number is within the range of at least two earlier
     ones. Clocks, durations and identifiers do not count; if a call fails again directly after
     itself, neither do numbers and words with a digit, except counts such as `3 of 25` or `12 %`.
@@ -153,7 +154,7 @@ class Stagnation(Detector):
     advice: ClassVar[str] = ADVICE[AGAIN]
     limit: float
 
-    def __init__(self, limit: float = 7.0) -> None:
+    def __init__(self, limit: float = 9.0) -> None:
         self._set(limit=values.check_positive("Stagnation.limit", limit))
 
     @property
@@ -185,7 +186,6 @@ class Stagnation(Detector):
                 act = act._replace(result=signal.error)
             thought = act.thought or ""
             texts = (f"{act.tool} {act.args}".strip() or thought, thought)
-            credit += PACE
             facts = facts_of(act)
             failed = signal.ok is False
             has_new_word = bool(count_new(facts.names, trail.words))
@@ -204,6 +204,7 @@ class Stagnation(Detector):
                 credit += NEW * _has_left_range(trail.steps, step)
             else:
                 costs |= _reply_costs(trail, step)
+            credit += PACE * (STEP - sum(costs.values())) // STEP
             if act.tool and not failed and count_new(facts.paths, trail.paths):
                 credit += 0 if _is_flat(trail.steps) else NEW
             trail = trail._replace(
@@ -387,14 +388,13 @@ def _tool_call_costs(
 
     `is_known`: it was made before, with the same result. `is_changed`: it changed the files.
     """
-    costs, resembles = {}, NO_THOUGHT
+    costs, resembles = {}, NO_THOUGHT if has_new_word else 100
     if thought and trail.thoughts:
         resembles = max([resemblance(thought, other) for other in trail.thoughts])
         costs[THINKS] = THOUGHT * resembles**2 // (100 * 100)
     if step.lines is None:
         return costs
-    failure = resembles if has_new_word else 100
-    kind, cost = _result_cost(trail.steps, step, failure)
+    kind, cost = _result_cost(trail.steps, step, resembles)
     if not is_changed and _is_third(trail.steps, step):
         cost += REPEATED
     elif not is_changed and is_known:
@@ -403,10 +403,10 @@ def _tool_call_costs(
     return costs
 
 
-def _result_cost(steps: tuple[Earlier, ...], step: Earlier, failure: int) -> tuple[int, int]:
+def _result_cost(steps: tuple[Earlier, ...], step: Earlier, attempt: int) -> tuple[int, int]:
     """The kind of the strongest sign in the result of a tool call, and its cost.
 
-    `failure`: the cost of a repeated failure, in percent.
+    `attempt`: the cost of a failure that another call repeats, in percent.
     """
     within, repeats = _is_within_range(steps, step), step.failed and _repeats_last_call(steps, step)
     again = fails = 0
@@ -416,10 +416,12 @@ def _result_cost(steps: tuple[Earlier, ...], step: Earlier, failure: int) -> tup
         result = 100 if is_same else _result_resemblance(step.lines, other.lines)
         if not result:
             continue
+        if step.failed and other.call != step.call:
+            result = result * attempt // 100
         if other.tool == step.tool:
             again = max(again, resemblance(step.words, other.words) * result)
         if step.failed and other.failed:
-            fails = max(fails, failure * result)
+            fails = max(fails, 100 * result)
     if step.is_new:
         again = 0
     elif steps and steps[-1].is_new and not (step.failed or _goes_up_and_down(steps, step)):

@@ -116,10 +116,17 @@ def test_what_it_prints_is_a_configuration_that_is_accepted(
         tune(str(path), "--false-stops", "5%", "--write", str(new))
 
 
+def test_the_rate_that_too_few_runs_show_is_above_the_one_asked_for(tmp_path: Path) -> None:
+    done = tune(str(written(tmp_path, runs(16, 40))), "--false-stops", "20%")
+    assert done.return_value == 3
+    assert "16 runs known to be solved, which can prove a rate of 20.9% at best" in done.output
+    assert "For 20.00% it takes 17" in done.output
+
+
 def test_too_little_data_is_reported_with_the_rule(tmp_path: Path, row_of_two: Path) -> None:
     done = tune(str(written(tmp_path, runs(20, 40))), "--false-stops", "1%")
     assert done.return_value == 3
-    assert "20 runs known to be solved, which can prove a rate of 15.0% at best" in done.output
+    assert "20 runs known to be solved, which can prove a rate of 17.1% at best" in done.output
     assert "the rate is below 3/n. For 1.00% it takes 373" in done.output
     assert "add outcomes with `switchgear label PATH`" in done.output
 
@@ -127,7 +134,7 @@ def test_too_little_data_is_reported_with_the_rule(tmp_path: Path, row_of_two: P
 def test_no_rate_above_a_whole_is_reported() -> None:
     problem = too_little([Profile("g", True, 5, (None,))], 0.01)
     assert problem is not None
-    assert problem.why.startswith("1 run known to be solved; with n solved runs")
+    assert problem.why.startswith("1 run known to be solved, which can prove a rate of 97.6% at")
 
 
 def test_without_failed_runs_the_catch_rate_is_unknown() -> None:

@@ -136,7 +136,7 @@ def test_constitutional_halts_at_the_first_broken_rule_until_it_is_reset() -> No
     assert step(policy, circuit, reset, 1e9).circuit.phase is Phase.CLOSED
 
 
-@pytest.mark.parametrize(("name", "limit"), [("careful", 20), ("default", 7), ("eager", 5.5)])
+@pytest.mark.parametrize(("name", "limit"), [("careful", 16), ("default", 9), ("eager", 7.5)])
 def test_a_progress_preset_warns_before_it_stops_and_stops_for_good(
     name: str, limit: float
 ) -> None:

@@ -260,6 +260,24 @@ def test_success_after_twelve_refusals_that_each_led_to_another_try_continues() 
     assert heat([*steps, step("bash", "sudo make", "built", new_thought(20))]) < 1
 
 
+@pytest.mark.parametrize(("thinks_anew", "is_stopped"), [(True, False), (False, True)])
+def test_refusals_of_commands_in_other_orders_continue_while_the_reason_is_new(
+    *, thinks_anew: bool, is_stopped: bool
+) -> None:
+    words = ["sed", "python", "echo", "insert", "write", "lines"]
+    steps = [
+        step(
+            "bash",
+            " ".join((*words[n % 6 :], *words[: n % 6], *words[: n // 6])),
+            f"Send one action, found {2 + n % 3}.",
+            new_thought(n if thinks_anew else n % 2),
+            ok=False,
+        )
+        for n in range(14)
+    ]
+    assert (heat(steps) >= 1) is is_stopped
+
+
 def test_twelve_refusals_with_the_same_thought_are_stopped() -> None:
     steps = [
         step("bash", f"{word} a.py", "Permission denied", RETHINKS[n % 3], ok=False)

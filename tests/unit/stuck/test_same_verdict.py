@@ -54,7 +54,7 @@ def by_backtest(preset: str, steps: Steps) -> int | None:
     return replay(Named(preset, preset_policy(preset)), run).tripped_at
 
 
-@pytest.mark.parametrize(("preset", "expected"), [("eager", 7), ("default", 7), ("careful", 14)])
+@pytest.mark.parametrize(("preset", "expected"), [("eager", 7), ("default", 7), ("careful", 10)])
 def test_the_same_steps_are_stopped_at_the_same_place(
     tmp_path: Path, preset: str, expected: int
 ) -> None:

@@ -186,10 +186,11 @@ def too_little(profiles: Sequence[Profile], rate: float) -> TooLittle | None:
     groups = len({profile.group for profile in profiles if profile.solved is not None})
     needed = fewest_solved(rate)
     if solved < needed:
-        best = f", which can prove a rate of {3 / solved:.1%} at best" if solved > 3 else ""
+        shown = 1 - 0.05 ** (FOLDS / (FOLDS - 1) / solved) if solved else 1.0
+        best = f", which can prove a rate of {shown:.1%} at best" if solved else ""
         return TooLittle(
-            f"{plural(solved, 'run')} known to be solved{best}; with n solved runs and no false "
-            f"stop the rate is below 3/n. For {rate:.2%} it takes {needed:,} ({FOLDS} folds)"
+            f"{plural(solved, 'run')} known to be solved{best}: a fifth of them is always held out, and "
+            f"with n solved runs and no false stop the rate is below 3/n. For {rate:.2%} it takes {needed:,}"
         )
     if unsolved < FEWEST_UNSOLVED:
         return TooLittle(
