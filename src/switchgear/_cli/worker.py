@@ -14,7 +14,7 @@ from switchgear._cli.options import fail, store_options
 from switchgear._cli.views.text import say
 from switchgear._remote.jobs import Jobs
 from switchgear._remote.parcel import UnpackedStarts
-from switchgear._remote.worker import WorkerContext, execute
+from switchgear._remote.worker import Slots, WorkerContext, execute
 from switchgear._stores.base import ledger_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _context(session: Session, folder: str | None, name: str, lease_s: float) ->
     # The host of the batch writes the reports: its paths are in them.
     place = workplace(session)._replace(runs=root / ".switchgear" / "runs", report=None)
     jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
-    return WorkerContext(jobs, place, root / "work", starts, lease_s)
+    return WorkerContext(jobs, place, root / "work", starts, Slots(), lease_s)
 
 
 def _serve(

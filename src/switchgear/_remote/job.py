@@ -16,7 +16,7 @@ SCHEMA = 1
 """Grows when a worker with older code must not execute the job."""
 KEPT_NOTES = 20
 MOST_LOSSES = 10
-"""How many workers in a row an iteration may lose; then the job is given up, because it may be the cause."""
+"""How many workers in a row may be lost during an iteration or give it back; then the job is given up."""
 
 
 class JobState(StrEnum):
@@ -101,9 +101,9 @@ class RemoteJob(NamedTuple):
     notes: tuple[str, ...] = ()
     """Why hosts could not execute it, newest last."""
     drops: int = 0
-    """How often the id was given to a worker with an older version, which cannot execute the job."""
+    """How often the id was given to a worker that does not execute the job, such as one with an older version."""
     losses: int = 0
-    """How many workers in a row were lost during the current iteration, the present one not counted."""
+    """How many workers in a row were lost during the current iteration, or gave it back; the present one not counted."""
 
     def dump(self) -> dict[str, Any]:
         return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
@@ -178,9 +178,22 @@ def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> Remote
 
 
 def is_given_up(job: RemoteJob, now_s: float) -> bool:
-    """Whether the last worker that may try an iteration was lost with it."""
+    """Whether the last worker that may try an iteration was lost with it, or gave it back."""
+    if job.state is JobState.WAITING:
+        return job.losses >= MOST_LOSSES
     is_lost = job.state is JobState.RUNNING and now_s >= job.until_s
     return is_lost and job.losses + 1 >= MOST_LOSSES
+
+
+def given_back(job: RemoteJob, why: str) -> RemoteJob:
+    """The job after its holder gave it back: the host is the cause, and another one may execute it."""
+    back = job._replace(state=JobState.WAITING, until_s=0.0, losses=job.losses + 1)
+    return with_note(passed_on(back), f"{job.holder} cannot execute it: {why}")
+
+
+def passed_on(job: RemoteJob) -> RemoteJob:
+    """The job after a worker was given its id and left it to others; the batch sends the id again soon."""
+    return job._replace(drops=job.drops + 1)
 
 
 def held(job: RemoteJob, claim: int) -> RemoteJob:

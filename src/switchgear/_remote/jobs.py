@@ -77,6 +77,19 @@ class Jobs:
         claimed: RemoteJob | None = self._ledger.amend(JOBS, run, work)
         return claimed
 
+    def give_back(self, run: str, claim: int, why: str) -> None:
+        """Let another worker execute the job. Raises `LeaseLost`."""
+        self._change(run, lambda job, _: core.given_back(_held(job, claim), why))
+
+    def pass_on(self, run: str) -> None:
+        """Leave a job that could be claimed to other workers."""
+
+        def passed_on(job: RemoteJob | None, now_s: float) -> RemoteJob | None:
+            is_free = job is not None and core.claimed(job, "", now_s, 0.0) is not None
+            return core.passed_on(job) if job is not None and is_free else None
+
+        self._change(run, passed_on)
+
     def renew(self, run: str, claim: int, lease_s: float) -> RemoteJob:
         """Renew a claim. Returns the job, with what the batch requests. Raises `LeaseLost`."""
 

@@ -4,6 +4,7 @@ While an attempt runs, a thread renews the claim. If the claim is lost, or canno
 agent is stopped and nothing more is saved: another worker may have claimed the job.
 """
 
+import math
 import os
 import shutil
 import socket
@@ -40,9 +41,10 @@ from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce
 from switchgear._run.interrupt import Interrupt, Time
-from switchgear._run.record import RunFolder
+from switchgear._run.record import RunFolder, is_disk_full
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView
+from switchgear._text.redact import redact
 
 NOT_SENT = (TransferError, ParcelTooLarge, GitError, OSError)
 """What is raised where the work cannot be sent."""
@@ -50,6 +52,41 @@ LOOK_S = 1.0
 """Seconds until a worker knows what the batch requests: to stop, or to read messages of operators."""
 LEASE_S = 60.0
 """How long a claim is valid. A lost worker delays its job by at most this."""
+REST_S = 30.0
+"""How long a worker takes no tasks after it gave one back: its host is the cause, and others should have them."""
+
+
+class Slots:
+    """What the threads of a worker share: the runs that they work on, and when to take others. Thread-safe."""
+
+    def __init__(self, rest_s: float = REST_S) -> None:
+        self._rest_s, self._rests_until_s = rest_s, -math.inf
+        self._runs: set[str] = set()
+        self._lock = threading.Lock()
+
+    def take(self, run: str) -> bool:
+        """Whether this worker may claim the run: not while it rests or an earlier claim of it is ending."""
+        with self._lock:
+            if run in self._runs or self.rest_s() > 0:
+                return False
+            self._runs.add(run)
+            return True
+
+    def leave(self, run: str) -> None:
+        with self._lock:
+            self._runs.discard(run)
+
+    def rest(self) -> None:
+        """Take no tasks for a while."""
+        self._rests_until_s = time.monotonic() + self._rest_s
+
+    def rest_s(self) -> float:
+        """The remaining seconds; at most 0: none."""
+        return self._rests_until_s - time.monotonic()
+
+
+class GivenBack(Exception):
+    """Raised where this host cannot execute a job that another one may."""
 
 
 class WorkerContext(NamedTuple):
@@ -61,6 +98,7 @@ class WorkerContext(NamedTuple):
     root: Path
     """Where this host keeps folders of jobs."""
     starts: UnpackedStarts
+    slots: Slots
     lease_s: float = LEASE_S
 
 
@@ -70,7 +108,26 @@ def host_name() -> str:
 
 
 def execute(context: WorkerContext, run: str) -> str:
-    """Execute the job of a run, if there is something to do. Returns the result as a text."""
+    """Execute the job of a run, if there is something to do. Returns the result as a text.
+
+    After a failure that is the fault of this host, its slots stay taken for a while: otherwise the worker that
+    executes nothing would be the first one that is free for each task.
+    """
+    slots = context.slots
+    if not slots.take(run):
+        context.jobs.pass_on(run)
+        result = "left to other workers"
+    else:
+        try:
+            result = _executed(context, run)
+        finally:
+            slots.leave(run)
+    if (left_s := slots.rest_s()) > 0:
+        time.sleep(left_s)
+    return result
+
+
+def _executed(context: WorkerContext, run: str) -> str:
     job = context.jobs.claim(run, host_name(), context.lease_s)
     if job is None:
         return "nothing to do"
@@ -82,6 +139,11 @@ def execute(context: WorkerContext, run: str) -> str:
             return _attempted(context, job, saving, renewal)
         except LeaseLost as lost:
             return f"discarded: {lost}"
+        except GivenBack as cause:
+            context.slots.rest()
+            with suppress(LeaseLost, StoreError):  # then the claim expires
+                context.jobs.give_back(run, job.claim, " ".join(redact(str(cause)).split()))
+            return f"given back: {cause}"
         finally:
             if not saving.keeps_folder:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -163,27 +225,27 @@ class _Saving(RunView):
         self._pending: list[dict[str, Any]] = []
         self._parcel, self._number = job.work, 0
         self._not_pushed = ""
+        self._run: Mapping[str, Any] | None = None
+        """The last run.json of this attempt; `None`: it has not started."""
 
     def started(self, run: dict[str, Any]) -> None:
+        self._run = run
         self._save(run)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        self._run = run
         self._pending.append(iteration_values(self.record, facts))
         if facts["outcome"] != ExitReason.COMPLETED:
             self._save(run)  # the last iteration is saved with the end: a successor repeats neither
 
-    def finish(self, outcome: AttemptOutcome, *, has_work: bool = True) -> None:
-        """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`.
-
-        Without work of its own the job keeps that of the workers before.
-        """
+    def finish(self, outcome: AttemptOutcome) -> None:
+        """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`."""
         run = read_run(self.record) or dict(self._job.run or {})
         parcel, problem, self.keeps_folder = NO_PARCEL, "", False
         try:
             self._check_lease()
-            if has_work:
-                parcel = self._packed(ended=True)
-                problem = self._not_pushed
+            parcel = self._packed(ended=True)
+            problem = self._not_pushed
         except (
             NOT_SENT
         ) as error:  # the end still counts: another worker would repeat the work and its cost
@@ -193,6 +255,15 @@ class _Saving(RunView):
         if problem:
             outcome, run = _with_problem(outcome, run, problem, is_lost=self.keeps_folder)
         self._write(run, outcome_values(outcome), parcel)
+
+    def cut_off(self, state: RunState) -> None:
+        """Save what another worker continues from: the cost, and the work if it can be sent."""
+        if self._run is None:
+            return
+        parcel = NO_PARCEL
+        with suppress(*NOT_SENT):
+            parcel = self._packed(ended=False)
+        self._write({**self._run, "state": state.dump()}, None, parcel)
 
     def _save(self, run: Mapping[str, Any]) -> None:
         try:
@@ -297,11 +368,7 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
     except StoreError as trouble:  # the claim expires, and another worker takes the job
         raise LeaseLost(str(trouble)) from trouble
     except (TransferError, OSError) as problem:
-        if renewal.lost:
-            raise LeaseLost(str(problem)) from problem
-        failed = AttemptOutcome(None, f"{host_name()}: {problem}", began=job.claim > 1)
-        saving.finish(failed, has_work=False)
-        return f"failed: {problem}"
+        raise GivenBack(str(problem)) from problem
     renewal.has_record = True
     if job.announced:  # while the job waited: the first prompt has it
         with suppress(OSError):
@@ -326,6 +393,12 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         outcome.error, StoreError
     ):  # not a fault of the task: another claim continues with it
         raise LeaseLost(outcome.problem)
+    result = outcome.result
+    if result is not None and result.exit_reason is ExitReason.DISK_FULL:
+        saving.cut_off(result.state)
+        raise GivenBack(outcome.reason)
+    if not outcome.began and is_disk_full(outcome.error):
+        raise GivenBack(outcome.problem)
     _finish(saving, outcome, context.lease_s)
     return "done" if outcome.result is None else str(outcome.result.exit_reason)
 

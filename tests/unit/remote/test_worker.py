@@ -1,5 +1,6 @@
 """An attempt goes to a worker and comes back, in one process; what cannot come back is never done again."""
 
+import errno
 import shlex
 import shutil
 import subprocess
@@ -22,9 +23,9 @@ from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sending
 from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
-from switchgear._remote.jobs import NO_PARCEL, Jobs, held_elsewhere
+from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
-from switchgear._remote.worker import WorkerContext, execute
+from switchgear._remote.worker import Slots, WorkerContext, execute
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
 from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
@@ -112,8 +113,8 @@ class Crew:
 
     def work(self, run: str) -> None:
         root = self.folder / "worker"
-        context = WorkerContext(self.jobs, self.there, root / "work", UnpackedStarts(root / "s"))
-        execute(context, run)
+        starts, slots = UnpackedStarts(root / "s"), Slots(rest_s=0.0)
+        execute(WorkerContext(self.jobs, self.there, root / "work", starts, slots), run)
 
     def run(self, *, forget: bool = True) -> AttemptOutcome:
         flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck}
@@ -292,9 +293,100 @@ def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is
 
     monkeypatch.setattr(worker, "_rebuilt", fails)
     monkeypatch.setattr(crew.jobs, "save", saved)
-    assert crew.run().problem.endswith(": no space left")
-    assert sent == [NO_PARCEL]
+    assert result_of(crew.run()).reason.endswith(": no space left")
+    assert sent == []
     assert not [*(crew.folder / "worker" / "work").iterdir()]
+
+
+def test_a_task_that_one_host_cannot_begin_is_done_by_another(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpack, failures = (
+        UnpackedStarts.unpack,
+        ["x could not be fetched: no password TOKEN=sk-1234567890"],
+    )
+
+    def unpacked(*given: Any) -> None:
+        if failures:
+            raise TransferError(failures.pop())
+        unpack(*given)
+
+    monkeypatch.setattr(UnpackedStarts, "unpack", unpacked)
+    result = result_of(crew.run())
+    assert (result.success, result.state.iterations) == (True, 1)
+    assert (crew.project / "count").read_text() == "once\n"
+    [note] = crew.said
+    host = worker.host_name()
+    assert note.startswith(f"[t] {host} cannot execute it: x could not be fetched: no password")
+    assert "sk-1234567890" not in note
+
+
+def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, reasons = worker.run_attempt, [ExitReason.DISK_FULL]
+
+    def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+        outcome = run(place, attempt)
+        if not reasons:
+            return outcome
+        result = result_of(outcome)._replace(exit_reason=reasons.pop(), reason="the disk is full")
+        return outcome._replace(result=result)
+
+    monkeypatch.setattr(worker, "run_attempt", full_at_first)
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, 2 * CENT)
+    assert (crew.project / "count").read_text() == "once\nonce\n"
+    assert crew.lines.calls == ["started", "iteration ended", "iteration ended", "ended"]
+    assert crew.said == [f"[t] {worker.host_name()} cannot execute it: the disk is full"]
+
+
+def test_a_host_without_room_for_the_record_of_a_run_gives_it_back(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, errors = RunFolder.make, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def made(record: RunFolder) -> None:
+        if errors and record.path.is_relative_to(crew.there.runs):
+            raise errors.pop()
+        make(record)
+
+    monkeypatch.setattr(RunFolder, "make", made)
+    assert result_of(crew.run()).success
+    [note] = crew.said
+    assert "cannot execute it: " in note
+    assert "No space left on device" in note
+
+
+def test_a_worker_that_gave_a_task_back_leaves_tasks_to_others_for_a_while() -> None:
+    slots = Slots(rest_s=1000.0)
+    assert slots.take("r1")
+    assert not slots.take("r1"), "an earlier claim of the run is still ending"
+    slots.leave("r1")
+    assert slots.take("r1")
+    assert slots.rest_s() <= 0
+    slots.rest()
+    assert not slots.take("r2")
+    assert 0 < slots.rest_s() <= 1000.0
+
+
+def test_an_id_that_a_worker_leaves_to_others_is_sent_again_soon(crew: Crew) -> None:
+    crew.jobs.order(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
+    root, slots = crew.folder / "worker", Slots(rest_s=0.0)
+    starts = UnpackedStarts(root / "s")
+    assert slots.take("r1")
+    context = WorkerContext(crew.jobs, crew.there, root / "work", starts, slots)
+    assert execute(context, "r1") == "left to other workers"
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert (job.claim, job.drops) == (0, 1)
+    assert crew.jobs.claim("r1", "one", 60.0) is not None
+    execute(context, "r1")
+    execute(context, "no such run")
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert (job.holder, job.drops) == ("one", 1), "another one works on it"
+    assert crew.jobs.get("no such run") is None
 
 
 def test_a_task_with_which_every_worker_is_lost_ends(
@@ -366,10 +458,23 @@ def test_a_run_that_no_worker_can_begin_has_an_end(
         raise TransferError("the bundle is damaged")
 
     monkeypatch.setattr(UnpackedStarts, "unpack", unpack)
+    result = result_of(crew.run())
+    assert crew.published == MOST_LOSSES
+    assert (result.exit_reason, result.state.iterations) == (ExitReason.AGENT_ERROR, 0)
+    why = f"{MOST_LOSSES} workers in a row could not execute iteration 1: {worker.host_name()} cannot "
+    assert result.reason == why + "execute it: the bundle is damaged"
+    assert crew.shown["reason"] == result.reason
+
+
+def test_a_run_that_a_worker_could_not_end_has_an_end(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = AttemptOutcome(None, "it could not be run: KeyError: 'x'", began=False)
+    monkeypatch.setattr(worker, "run_attempt", lambda *_: failed)
     outcome = crew.run()
     assert (outcome.result, outcome.began) == (None, False)
     assert crew.shown["exit_reason"] == "agent_error"
-    assert crew.shown["reason"].endswith("the bundle is damaged")
+    assert crew.shown["reason"] == failed.problem
 
 
 def test_a_run_that_could_not_be_ordered_leaves_no_folder(crew: Crew) -> None:
