@@ -14,7 +14,7 @@ from switchgear._cli.options import fail, store_options
 from switchgear._cli.views.text import say
 from switchgear._remote.jobs import Jobs
 from switchgear._remote.parcel import UnpackedStarts
-from switchgear._remote.worker import Slots, WorkerContext, execute
+from switchgear._remote.worker import Rest, WorkerContext, execute, remove_leftovers
 from switchgear._stores.base import ledger_of
 
 if TYPE_CHECKING:
@@ -103,10 +103,11 @@ def _context(session: Session, folder: str | None, name: str, lease_s: float) ->
         TemporaryFile(dir=root).close()
     except OSError as error:  # otherwise each task that comes here would fail
         fail(f"the folder of this worker, {root}, cannot be written: {error.strerror}; use --dir")
+    remove_leftovers(root / "work")
     # The host of the batch writes the reports: its paths are in them.
-    place = workplace(session)._replace(runs=root / ".switchgear" / "runs", report=None)
+    place = workplace(session)._replace(report=None)
     jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
-    return WorkerContext(jobs, place, root / "work", starts, Slots(), lease_s)
+    return WorkerContext(jobs, place, root / "work", starts, Rest(), lease_s)
 
 
 def _serve(

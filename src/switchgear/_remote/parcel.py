@@ -207,9 +207,10 @@ class UnpackedStarts:
                 by_use = sorted(self._root.iterdir(), key=lambda each: each.lstat().st_mtime)
                 for old in by_use[: 1 - MOST_STARTS]:
                     shutil.rmtree(old, ignore_errors=True)
-                new = Path(tempfile.mkdtemp(prefix="new-", dir=self._root))
-                shutil.copytree(folder / ".git", new, symlinks=True, dirs_exist_ok=True)
-                new.rename(kept)
+                with tempfile.TemporaryDirectory(prefix="new-", dir=self._root) as place:
+                    new = Path(place) / "git"
+                    shutil.copytree(folder / ".git", new, symlinks=True)
+                    new.rename(kept)
         except (OSError, shutil.Error):
             return  # only slower
 

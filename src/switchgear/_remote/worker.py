@@ -10,9 +10,10 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, NamedTuple, Self
 
 from switchgear._core.errors import StoreError
@@ -42,6 +43,7 @@ from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.record import RunFolder, is_disk_full
+from switchgear._run.run_lock import folder_lock, is_held
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView
 from switchgear._text.redact import redact
@@ -52,37 +54,24 @@ LOOK_S = 1.0
 """Seconds until a worker knows what the batch requests: to stop, or to read messages of operators."""
 LEASE_S = 60.0
 """How long a claim is valid. A lost worker delays its job by at most this."""
+FILES, LOCK = "files", "lock"
+"""In the folder of an attempt: the repository in which the agent works, and the lock of its process."""
 REST_S = 30.0
 """How long a worker takes no tasks after it gave one back: its host is the cause, and others should have them."""
 
 
-class Slots:
-    """What the threads of a worker share: the runs that they work on, and when to take others. Thread-safe."""
+class Rest:
+    """When a worker takes tasks again; shared by its threads."""
 
     def __init__(self, rest_s: float = REST_S) -> None:
-        self._rest_s, self._rests_until_s = rest_s, -math.inf
-        self._runs: set[str] = set()
-        self._lock = threading.Lock()
+        self._rest_s, self._until_s = rest_s, -math.inf
 
-    def take(self, run: str) -> bool:
-        """Whether this worker may claim the run: not while it rests or an earlier claim of it is ending."""
-        with self._lock:
-            if run in self._runs or self.rest_s() > 0:
-                return False
-            self._runs.add(run)
-            return True
+    def begin(self) -> None:
+        self._until_s = time.monotonic() + self._rest_s
 
-    def leave(self, run: str) -> None:
-        with self._lock:
-            self._runs.discard(run)
-
-    def rest(self) -> None:
-        """Take no tasks for a while."""
-        self._rests_until_s = time.monotonic() + self._rest_s
-
-    def rest_s(self) -> float:
-        """The remaining seconds; at most 0: none."""
-        return self._rests_until_s - time.monotonic()
+    def left_s(self) -> float:
+        """The remaining seconds; 0: it takes tasks."""
+        return max(0.0, self._until_s - time.monotonic())
 
 
 class GivenBack(Exception):
@@ -94,11 +83,11 @@ class WorkerContext(NamedTuple):
 
     jobs: Jobs
     place: AttemptDependencies
-    """Its `runs` are those of this host."""
+    """Its `runs` are unused: each attempt has a folder of its own."""
     root: Path
-    """Where this host keeps folders of jobs."""
+    """Where this host keeps folders of attempts."""
     starts: UnpackedStarts
-    slots: Slots
+    rest: Rest
     lease_s: float = LEASE_S
 
 
@@ -113,17 +102,12 @@ def execute(context: WorkerContext, run: str) -> str:
     After a failure that is the fault of this host, its slots stay taken for a while: otherwise the worker that
     executes nothing would be the first one that is free for each task.
     """
-    slots = context.slots
-    if not slots.take(run):
+    if context.rest.left_s():
         context.jobs.pass_on(run)
         result = "left to other workers"
     else:
-        try:
-            result = _executed(context, run)
-        finally:
-            slots.leave(run)
-    if (left_s := slots.rest_s()) > 0:
-        time.sleep(left_s)
+        result = _executed(context, run)
+    time.sleep(context.rest.left_s())
     return result
 
 
@@ -131,33 +115,59 @@ def _executed(context: WorkerContext, run: str) -> str:
     job = context.jobs.claim(run, host_name(), context.lease_s)
     if job is None:
         return "nothing to do"
-    folder = context.root / f"{run}-{job.claim}"
-    record = RunFolder(context.place.runs / run)
-    with _Renewal(context, job) as renewal:
-        saving = _Saving(context, job, record, folder, renewal)
+    try:
+        with _attempt_folder(context.root, f"{run}-{job.claim}-") as folder:
+            return _saved(context, job, folder)
+    except (GivenBack, OSError) as cause:
+        context.rest.begin()
+        with suppress(LeaseLost, StoreError):  # then the claim expires
+            context.jobs.give_back(run, job.claim, " ".join(redact(str(cause)).split()))
+        return f"given back: {cause}"
+
+
+def _saved(context: WorkerContext, job: RemoteJob, folder: Path) -> str:
+    """Execute a job and save its result."""
+    record = RunFolder(folder / "runs" / job.spec.run)
+    with _Renewal(context, job, record) as renewal:
+        saving = _Saving(context, job, record, folder / FILES, renewal)
         try:
             return _attempted(context, job, saving, renewal)
         except LeaseLost as lost:
             return f"discarded: {lost}"
-        except GivenBack as cause:
-            context.slots.rest()
-            with suppress(LeaseLost, StoreError):  # then the claim expires
-                context.jobs.give_back(run, job.claim, " ".join(redact(str(cause)).split()))
-            return f"given back: {cause}"
         finally:
-            if not saving.keeps_folder:
+            if saving.keeps_folder:
+                (folder / LOCK).unlink(missing_ok=True)
+
+
+@contextmanager
+def _attempt_folder(root: Path, prefix: str) -> Iterator[Path]:
+    """A folder for an attempt, which is removed at its end, or by `remove_leftovers`, while it has a lock."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(mkdtemp(prefix=prefix, dir=root))
+    with folder_lock(folder, f"attempt {folder.name}"):
+        try:
+            yield folder
+        finally:
+            if (folder / LOCK).exists():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove the folders of attempts whose process was killed."""
+    for lock in root.glob(f"*/{LOCK}"):
+        if is_held(lock) is False:
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 class _Renewal:
     """Renews the claim of one job in a thread, and passes on what the batch requests."""
 
-    def __init__(self, context: WorkerContext, job: RemoteJob) -> None:
+    def __init__(self, context: WorkerContext, job: RemoteJob, record: RunFolder) -> None:
         self.interrupt = Interrupt()
         self.lost = False
         self.has_record = False
         """Whether the record of the run is rebuilt, so that messages of operators can be announced to it."""
-        self._context, self._job = context, job
+        self._context, self._job, self._record = context, job, record
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=self._renew, name=f"renew-{job.spec.run}", daemon=True
@@ -199,7 +209,7 @@ class _Renewal:
             stop = job.stop
             if self.has_record and job.announced != announced:
                 with suppress(OSError):  # the run has not made its folder yet
-                    announce(self._context.place.runs / run)
+                    announce(self._record.path)
                     announced = job.announced
             if stop is Stop.GENTLY and not self.interrupt.asked:
                 self.interrupt.ask("the batch")
@@ -386,7 +396,8 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         # Dates on the clock that all hosts share: the one of this host may be off.
         time=Time(wall=context.jobs.now_s),
     )
-    outcome = run_attempt(context.place, _within_grant(attempt, job))
+    place = context.place._replace(runs=saving.record.path.parent)
+    outcome = run_attempt(place, _within_grant(attempt, job))
     if renewal.lost:
         raise LeaseLost("the claim was not renewed in time")
     if isinstance(
@@ -429,7 +440,6 @@ def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None
 def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> None:
     """Rebuild the folder and the record as the last worker saved them."""
     jobs, spec = context.jobs, job.spec
-    shutil.rmtree(record.path, ignore_errors=True)
     context.starts.unpack(lambda: jobs.fetch(spec.start.name), folder, spec.start, spec.repository)
     if job.run is None:
         return

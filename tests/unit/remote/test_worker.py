@@ -25,7 +25,7 @@ from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported
 from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
 from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
-from switchgear._remote.worker import Slots, WorkerContext, execute
+from switchgear._remote.worker import Rest, WorkerContext, execute, remove_leftovers
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
 from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
@@ -113,8 +113,8 @@ class Crew:
 
     def work(self, run: str) -> None:
         root = self.folder / "worker"
-        starts, slots = UnpackedStarts(root / "s"), Slots(rest_s=0.0)
-        execute(WorkerContext(self.jobs, self.there, root / "work", starts, slots), run)
+        starts, rest = UnpackedStarts(root / "s"), Rest(rest_s=0.0)
+        execute(WorkerContext(self.jobs, self.there, root / "work", starts, rest), run)
 
     def run(self, *, forget: bool = True) -> AttemptOutcome:
         flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck}
@@ -228,7 +228,9 @@ def test_work_that_is_too_large_ends_the_task_once_and_stays_on_its_host(
     assert "the work could not be sent and is on" in result.reason
     [kept] = (crew.folder / "worker" / "work").iterdir()
     assert str(kept) in result.reason
-    assert (kept / "count").read_text() == "once\n"
+    assert (kept / "files" / "count").read_text() == "once\n"
+    remove_leftovers(kept.parent)
+    assert kept.is_dir(), "the work is only there"
     assert not (crew.project / "work.txt").exists()
     assert crew.shown["exit_reason"] == "agent_error"
 
@@ -347,7 +349,7 @@ def test_a_host_without_room_for_the_record_of_a_run_gives_it_back(
     make, errors = RunFolder.make, [OSError(errno.ENOSPC, "No space left on device")]
 
     def made(record: RunFolder) -> None:
-        if errors and record.path.is_relative_to(crew.there.runs):
+        if errors and not record.path.is_relative_to(crew.here.runs):
             raise errors.pop()
         make(record)
 
@@ -358,28 +360,20 @@ def test_a_host_without_room_for_the_record_of_a_run_gives_it_back(
     assert "No space left on device" in note
 
 
-def test_a_worker_that_gave_a_task_back_leaves_tasks_to_others_for_a_while() -> None:
-    slots = Slots(rest_s=1000.0)
-    assert slots.take("r1")
-    assert not slots.take("r1"), "an earlier claim of the run is still ending"
-    slots.leave("r1")
-    assert slots.take("r1")
-    assert slots.rest_s() <= 0
-    slots.rest()
-    assert not slots.take("r2")
-    assert 0 < slots.rest_s() <= 1000.0
-
-
-def test_an_id_that_a_worker_leaves_to_others_is_sent_again_soon(crew: Crew) -> None:
+def test_a_worker_that_gave_a_task_back_leaves_tasks_to_others_for_a_while(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept, now_s = list[float](), 1000.0
+    monkeypatch.setattr(worker.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(worker.time, "sleep", slept.append)
     crew.jobs.order(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
-    root, slots = crew.folder / "worker", Slots(rest_s=0.0)
-    starts = UnpackedStarts(root / "s")
-    assert slots.take("r1")
-    context = WorkerContext(crew.jobs, crew.there, root / "work", starts, slots)
+    root, rest = crew.folder / "worker", Rest(rest_s=30.0)
+    context = WorkerContext(crew.jobs, crew.there, root, UnpackedStarts(root / "s"), rest)
+    rest.begin()
     assert execute(context, "r1") == "left to other workers"
     job = crew.jobs.get("r1")
     assert job is not None
-    assert (job.claim, job.drops) == (0, 1)
+    assert (job.claim, job.drops, slept) == (0, 1, [30.0])
     assert crew.jobs.claim("r1", "one", 60.0) is not None
     execute(context, "r1")
     execute(context, "no such run")
@@ -387,6 +381,23 @@ def test_an_id_that_a_worker_leaves_to_others_is_sent_again_soon(crew: Crew) -> 
     assert job is not None
     assert (job.holder, job.drops) == ("one", 1), "another one works on it"
     assert crew.jobs.get("no such run") is None
+    now_s += 30.0
+    assert rest.left_s() == 0.0
+
+
+def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("killed", "running", "kept"):
+        (tmp_path / name / "files").mkdir(parents=True)
+    (tmp_path / "killed" / "lock").touch()
+    with folder_lock(tmp_path / "running", "attempt running"):
+        remove_leftovers(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kept", "running"]
+
+
+def test_an_attempt_leaves_no_files_on_its_host(crew: Crew) -> None:
+    result_of(crew.run())
+    assert [*(crew.folder / "worker" / "work").iterdir()] == []
+    assert sorted(each.name for each in (crew.folder / "worker").iterdir()) == ["s", "work"]
 
 
 def test_a_task_with_which_every_worker_is_lost_ends(
