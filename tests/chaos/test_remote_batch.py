@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from depth import scaled
-from remote_hosts import CENT, Hosts
+from remote_hosts import CENT, Hosts, is_running
 from timeouts import end, eventually
 
 pytestmark = pytest.mark.stress
@@ -147,9 +147,4 @@ def test_a_stopped_batch_stops_its_workers_and_resumes(hosts: Hosts) -> None:
         end(batch)
     assert result["end"] == "interrupted"
     assert worker.poll() is None
-    eventually(lambda: not _is_running(agent), "the agent of the worker has ended")
-
-
-def _is_running(command: str) -> bool:
-    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    return any(line.strip() == command for line in found.stdout.splitlines())
+    eventually(lambda: not is_running(agent), "the agent of the worker has ended")

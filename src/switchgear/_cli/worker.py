@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,12 +15,15 @@ from switchgear._cli.views.text import say
 from switchgear._remote.jobs import Jobs
 from switchgear._remote.parcel import UnpackedStarts
 from switchgear._remote.worker import Rest, WorkerContext, execute, remove_leftovers
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from switchgear._stores.base import ledger_of
 
 if TYPE_CHECKING:
     from switchgear._remote.app import Broker
 
 DRAIN_WAIT_S = 5.0
+EX_FAILURE = 1
+"""What Celery reports about a worker that ended because of an error."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -117,6 +120,8 @@ def _serve(
     name: str,
     options: tuple[str, ...],
 ) -> int:
+    from celery import signals  # noqa: PLC0415  not installed everywhere
+
     from switchgear._remote.app import application, queues_of  # noqa: PLC0415  needs Celery
 
     try:
@@ -127,6 +132,16 @@ def _serve(
     def executed(run: str) -> str:  # Celery reads the name of the function: a partial has none
         return execute(context, run)
 
+    requests, started = list[str](), list[Any]()
+
+    def shutting_down(how: str, **_: object) -> None:
+        """End at once at the second request, for which Celery would wait as for the first."""
+        requests.append(how)
+        if how == "Cold" or len(requests) > 1:
+            os._exit(EXIT_CODES[ExitReason.INTERRUPTED].code)  # agents end with this process
+
+    signals.worker_shutting_down.connect(shutting_down, weak=False)
+    signals.celeryd_init.connect(lambda instance, **_: started.append(instance), weak=False)
     app = application(broker, executed)
     say(f"worker {name}: queues {', '.join(queues)}", err=True)
     app.worker_main(
@@ -137,7 +152,8 @@ def _serve(
             *options,
         ]
     )
-    return 0
+    failed = any(each.exitcode == EX_FAILURE for each in started)
+    return EX_FAILURE if failed else 0
 
 
 def _drain(broker: "Broker", name: str) -> None:

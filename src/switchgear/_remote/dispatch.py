@@ -310,10 +310,13 @@ class RemoteAttempts:
 
     def forget(self, runs: Iterable[str]) -> None:
         """Remove the jobs of runs whose records and work are here."""
+        jobs, forgotten = self._context.jobs, list[str]()
         for run in runs:
-            job = None if run in self._missing else self._context.jobs.get(run)
+            job = None if run in self._missing else jobs.get(run)
             if job is not None and job.state is JobState.DONE:
-                self._context.jobs.forget(job)
+                jobs.forget(job)
+                forgotten.append(run)
+        jobs.drop_leftovers(forgotten)
 
 
 class _Sending:

@@ -1,7 +1,7 @@
 """Jobs and parcels in the store: every change is one transaction, compared with what was read."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from switchgear._core.errors import StoreError, SwitchgearError
@@ -13,7 +13,7 @@ JOBS = "job"
 NO_PARCEL = Parcel()
 PARCELS = "parcel"
 CHUNK_BYTES = 384 * 1024
-LARGEST_BYTES = 64 * 1024 * 1024
+LARGEST_BYTES = 64_000_000
 """The largest parcel: beyond that a repository that every host can fetch is the right way."""
 
 
@@ -160,6 +160,13 @@ class Jobs:
         for parcel in (job.spec.start, job.spec.folder, job.work):
             self.drop(parcel.name)
         self._ledger.remove(JOBS, job.spec.run)
+
+    def drop_leftovers(self, runs: Iterable[str]) -> None:
+        """Remove the parcels of forgotten jobs that a killed worker has sent, but not saved with the job."""
+        prefixes = tuple(f"{run}-" for run in runs)
+        for key in self._ledger.keys(PARCELS):
+            if key.startswith(prefixes):
+                self._ledger.remove(PARCELS, key)
 
     # Parcels: bytes that travel with a job
 

@@ -328,8 +328,12 @@ class _Saving(RunView):
         return Parcel(sent, commit, head, reference)
 
     def _pushed(self, commit: str) -> str:
-        """Push the work. Returns its reference in the repository; empty: it could not be pushed."""
-        reference = f"refs/switchgear/runs/{self._job.spec.run}"
+        """Push the work. Returns its reference in the repository; empty: it could not be pushed.
+
+        Each claim has its own: a worker that has lost its claim cannot replace the work of its successor.
+        """
+        run, claim = self._job.spec.run, self._job.claim
+        reference = f"refs/switchgear/runs/{run}" + (f"-{claim}" if claim > 1 else "")
         try:
             push(self.folder, commit, reference)
         except TransferError as error:  # the store has it, too

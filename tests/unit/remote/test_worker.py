@@ -248,6 +248,31 @@ def test_work_that_is_too_large_for_the_store_comes_from_the_repository(
     assert (crew.project / "large").stat().st_size == 20_000
 
 
+def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
+    shared = crew.folder / "shared.git"
+    git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
+    crew.repository, work, lost = str(shared), crew.work, ["r1"]
+
+    def work_after_a_lost_worker(run: str) -> None:
+        if lost and crew.jobs.claim(lost.pop(), "lost", 60.0) is not None:
+            crew.clock_s += 60.0
+        work(run)
+
+    crew.work = work_after_a_lost_worker  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    pushed = git(shared, "for-each-ref", "--format=%(refname)", "refs/switchgear/runs")
+    assert pushed.split() == ["refs/switchgear/runs/r1-2"], "the lost worker may push to r1 later"
+
+
+def test_a_batch_removes_what_a_killed_worker_has_sent(crew: Crew) -> None:
+    kept, orphan = crew.jobs.send("other-1-1", b"x"), crew.jobs.send("r1-1-1", b"x")
+    result_of(crew.run())
+    assert crew.jobs.fetch(kept) == b"x"
+    with pytest.raises(StoreError, match="is missing"):
+        crew.jobs.fetch(orphan)
+    assert crew.jobs._ledger.keys("parcel") == ["other-1-1.0"]
+
+
 def test_a_repository_that_takes_no_work_is_a_note(crew: Crew) -> None:
     shared = crew.folder / "shared.git"
     git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
