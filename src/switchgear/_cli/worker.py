@@ -51,7 +51,7 @@ EX_FAILURE = 1
     "--dir",
     "folder",
     type=click.Path(file_okay=False),
-    help="Folder for the files of tasks. [default: ~/.local/state/switchgear/worker]",
+    help="Folder for the files of tasks. [default: ~/.local/state/switchgear/worker/NAME]",
 )
 @click.option(
     "--lease",
@@ -146,7 +146,7 @@ def _serve(
     say(f"worker {name}: queues {', '.join(queues)}", err=True)
     app.worker_main(
         [
-            *("worker", "--pool", "threads"),
+            "worker",
             *("--hostname", f"{name}@{socket.gethostname()}", "--queues", ",".join(queues)),
             *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
             *options,

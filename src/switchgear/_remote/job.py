@@ -6,7 +6,8 @@ finish the job. A worker that was suspended, or cut off from the store, therefor
 what its successor did.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +18,9 @@ SCHEMA = 1
 KEPT_NOTES = 20
 MOST_LOSSES = 10
 """How many workers in a row may be lost during an iteration or give it back; then the job is given up."""
+
+
+_COMMIT = re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 
 
 class JobState(StrEnum):
@@ -116,13 +120,22 @@ class RemoteJob(NamedTuple):
         spec = {key: known["spec"][key] for key in JobSpec._fields if key in known["spec"]}
         spec["labels"] = tuple(spec.get("labels", ()))
         for key in ("start", "folder"):
-            spec[key] = Parcel(*spec[key])
-        known["work"] = Parcel(*known["work"])
+            spec[key] = _parcel(spec[key])
+        known["work"] = _parcel(known["work"])
         known["spec"] = JobSpec(**spec)
         known["state"] = JobState(known["state"])
         known["stop"] = Stop(known["stop"])
         known["notes"] = tuple(known.get("notes", ()))
         return cls(**known)
+
+
+def _parcel(data: Iterable[Any]) -> Parcel:
+    """A parcel as another host saved it; git gets its commits as arguments, which must not be options."""
+    made = Parcel(*data)
+    for commit in (made.commit, made.head):
+        if not _COMMIT.fullmatch(commit):
+            raise ValueError(f"{commit!r} is not a commit")
+    return made
 
 
 class LeaseLost(Exception):

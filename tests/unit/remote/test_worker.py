@@ -25,6 +25,7 @@ from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported
 from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
 from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
+from switchgear._remote.transfer import write_iterations
 from switchgear._remote.worker import Rest, WorkerContext, execute, remove_leftovers
 from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
 from switchgear._run.batch.model import Progress, Status, Task
@@ -417,6 +418,13 @@ def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path: Path) -
     with folder_lock(tmp_path / "running", "attempt running"):
         remove_leftovers(tmp_path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept", "running"]
+
+
+def test_the_number_of_an_iteration_is_no_path(tmp_path: Path) -> None:
+    record = RunFolder(tmp_path / "runs" / "r1")
+    with pytest.raises(ValueError, match="invalid literal"):
+        write_iterations(record, [{"number": "../../../x", "facts": {}, "log": "x"}])
+    assert not [*tmp_path.rglob("x*")]
 
 
 def test_an_attempt_leaves_no_files_on_its_host(crew: Crew) -> None:
