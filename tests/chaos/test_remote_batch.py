@@ -98,6 +98,9 @@ def test_every_task_takes_effect_once_while_workers_are_killed(hosts: Hosts) -> 
         )
         assert task["spent_micros"] == CENT * task["iterations"]
     assert result["cost_micros"] == sum(task["spent_micros"] for task in result["tasks"])
+    with redis.Redis(port=hosts.server.port) as client:
+        left = [key for pattern in ("*job:*", "*parcel:*") for key in client.scan_iter(pattern)]
+    assert left == [], "the batch has removed everything that travelled"
     for task in result["tasks"]:  # the order was respected: a task starts from the work it needs
         number = int(task["name"].partition("-")[2])
         for earlier in range(number - number % 4, number):

@@ -149,14 +149,21 @@ def _attempt_folder(root: Path, prefix: str) -> Iterator[Path]:
             yield folder
         finally:
             if (folder / LOCK).exists():
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
 
 
 def remove_leftovers(root: Path) -> None:
     """Remove the folders of attempts whose process was killed."""
     for lock in root.glob(f"*/{LOCK}"):
         if is_held(lock) is False:
-            shutil.rmtree(lock.parent, ignore_errors=True)
+            _remove(lock.parent)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of an attempt; the lock last, so that what an agent still writes is removed later."""
+    shutil.rmtree(folder / FILES, ignore_errors=True)
+    if not (folder / FILES).exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Renewal:
