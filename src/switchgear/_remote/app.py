@@ -65,6 +65,8 @@ def queues_of(labels: Sequence[str], queue: str = QUEUE) -> list[str]:
     ['switchgear', 'switchgear.gpu']
     """
     chosen = sorted(set(labels))
+    if joined := [each for each in chosen if "+" in each]:
+        raise ValueError(f"{joined[0]!r} contains '+', which joins labels: separate them by commas")
     if len(chosen) > MOST_LABELS:
         raise ValueError(f"{len(chosen)} labels are given: a worker can have at most {MOST_LABELS}")
     sizes = range(len(chosen) + 1)

@@ -467,13 +467,12 @@ def _interrupted(job: RemoteJob) -> dict[str, Any]:
 
 def _given_up(job: RemoteJob) -> dict[str, Any]:
     """The outcome of a job with which too many workers were lost, or which too many gave back."""
-    is_lost, count = job.state is JobState.RUNNING, f"{core.MOST_LOSSES} workers in a row"
-    iteration = f"iteration {job.written + 1}"
+    is_lost, iteration = job.state is JobState.RUNNING, f"iteration {job.written + 1}"
     if is_lost:
-        lost = f"{count} were lost during {iteration}, the last one was {job.holder}"
-        why = f"{lost}: the task may be the cause"
+        lost = f"{core.MOST_LOSSES} workers in a row were lost during {iteration}"
+        why = f"{lost}, the last one was {job.holder}: the task may be the cause"
     else:
-        why = f"{count} could not execute {iteration}: {job.notes[-1]}"
+        why = f"{core.MOST_LOSSES} attempts at {iteration} failed in a row: {job.notes[-1]}"
     return {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": is_lost}
 
 

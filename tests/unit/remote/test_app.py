@@ -47,6 +47,11 @@ def test_namespaces_have_queues_of_their_own() -> None:
     assert not set(queues_of(("gpu",), "team-a")) & set(queues_of(("gpu",)))
 
 
+def test_no_label_names_the_queue_of_several() -> None:
+    with pytest.raises(ValueError, match="'big\\+gpu' contains '\\+'"):
+        queues_of(("big+gpu",))
+
+
 def test_celery_can_change_the_number_of_threads_of_a_worker() -> None:
     pool = get_implementation(application(Broker("memory://")).conf.worker_pool)(1)
     assert isinstance(pool, Threads)

@@ -505,7 +505,7 @@ def test_a_run_that_no_worker_can_begin_has_an_end(
     result = result_of(crew.run())
     assert crew.published == MOST_LOSSES
     assert (result.exit_reason, result.state.iterations) == (ExitReason.AGENT_ERROR, 0)
-    why = f"{MOST_LOSSES} workers in a row could not execute iteration 1: {worker.host_name()} cannot "
+    why = f"{MOST_LOSSES} attempts at iteration 1 failed in a row: {worker.host_name()} cannot "
     assert result.reason == why + "execute it: the bundle is damaged"
     assert crew.shown["reason"] == result.reason
 
