@@ -164,4 +164,4 @@ def test_a_label_among_the_needs_is_no_task(tmp_path: Path) -> None:
 
 def test_a_label_is_a_name(tmp_path: Path) -> None:
     message = wrong(tmp_path, f"labels: [big+gpu]\n{TASK}}}\n")
-    assert "labels is 'big+gpu': it must be a name of letters, digits" in message
+    assert "labels: is 'big+gpu': it must be a name of letters, digits" in message
