@@ -231,7 +231,10 @@ class RemoteAttempts:
         lost, changed_s, seen = "", time.monotonic(), (job.state, job.claim, job.written)
         while True:
             try:
-                job = jobs.get(run) or job
+                found = jobs.get(run)
+                if found is None:
+                    return _without_job(job)
+                job = found
                 if (now := (job.state, job.claim, job.written)) != seen:
                     seen, changed_s = now, time.monotonic()
                 if job.state is JobState.DONE:
@@ -474,6 +477,13 @@ def _given_up(job: RemoteJob) -> dict[str, Any]:
     else:
         why = f"{core.MOST_LOSSES} attempts at {iteration} failed in a row: {job.notes[-1]}"
     return {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": is_lost}
+
+
+def _without_job(job: RemoteJob) -> RemoteJob:
+    """The end of a job that the store has lost: its worker has stopped, and none can continue it."""
+    why = "the store no longer has the job: it was emptied, or it restarted without its data"
+    outcome = {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": True}
+    return job._replace(state=JobState.DONE, work=Parcel(), outcome=outcome)
 
 
 def _ended_here(job: RemoteJob, reason: ExitReason, sentence: str) -> dict[str, Any]:

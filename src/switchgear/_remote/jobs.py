@@ -4,9 +4,10 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from switchgear._core.errors import StoreError, SwitchgearError
+from switchgear._core.errors import SwitchgearError
 from switchgear._remote import job as core
 from switchgear._remote.job import JobSpec, JobState, LeaseLost, Parcel, RemoteJob, Stop
+from switchgear._remote.parcel import TransferError
 from switchgear._stores.base import Amended, Ledger, Work
 
 JOBS = "job"
@@ -183,17 +184,13 @@ class Jobs:
         return f"{name}:{len(parts)}"
 
     def fetch(self, parcel: str) -> bytes:
-        """A parcel's bytes. Raises `StoreError` if a part is missing."""
+        """A parcel's bytes. Raises `TransferError` if a part is missing."""
         name, _, count = parcel.rpartition(":")
         found = []
         for number in range(int(count)):
             part = self._ledger.value(PARCELS, f"{name}.{number}")
             if part is None:
-                raise StoreError(
-                    self._ledger.label,
-                    f"part {number} of {name} is missing",
-                    "start the task again",
-                )
+                raise TransferError(f"part {number} of {name} is no longer in {self._ledger.label}")
             found.append(b64decode(part))
         return b"".join(found)
 

@@ -269,7 +269,7 @@ def test_a_batch_removes_what_a_killed_worker_has_sent(crew: Crew) -> None:
     kept, orphan = crew.jobs.send("other-1-1", b"x"), crew.jobs.send("r1-1-1", b"x")
     result_of(crew.run())
     assert crew.jobs.fetch(kept) == b"x"
-    with pytest.raises(StoreError, match="is missing"):
+    with pytest.raises(TransferError, match="part 0 of r1-1-1 is no longer in memory:"):
         crew.jobs.fetch(orphan)
     assert crew.jobs._ledger.keys("parcel") == ["other-1-1.0"]
 
@@ -304,6 +304,35 @@ def test_work_that_does_not_arrive_is_not_done_and_stays_in_the_store(
     job = crew.jobs.get("r1")
     assert job is not None
     assert fetch(job.work.name)
+
+
+def test_work_that_the_store_has_lost_is_not_waited_for(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = crew.jobs.save
+
+    def saved_and_lost(*given: Any, **named: Any) -> None:
+        save(*given, **named)
+        crew.jobs.drop(named["work"].name)
+
+    monkeypatch.setattr(crew.jobs, "save", saved_and_lost)
+    result = result_of(crew.run())
+    assert result.exit_reason is ExitReason.AGENT_ERROR
+    assert "did not arrive: part 0 of r1-1-1 is no longer in memory:" in result.reason
+
+
+def test_a_task_whose_job_the_store_has_lost_ends(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def emptied(run: str) -> None:
+        job = crew.jobs.claim(run, "one", 60.0)
+        assert job is not None
+        crew.jobs.forget(job)
+
+    monkeypatch.setattr(crew, "work", emptied)
+    outcome = crew.run()
+    assert result_of(outcome).reason.startswith("the store no longer has the job")
+    assert outcome.unpriced
 
 
 def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is(
