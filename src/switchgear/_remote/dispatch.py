@@ -168,6 +168,8 @@ class RemoteAttempts:
         if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
             jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
             job = None
+        if job is not None and self._has_work(job):
+            return job
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
         now = snapshot(folder, name)
@@ -195,6 +197,17 @@ class RemoteAttempts:
             else [iteration_values(record, each) for each in record.iterations()]
         )
         return jobs.order(spec, run=begun, iterations=lines)
+
+    def _has_work(self, job: RemoteJob) -> bool:
+        """Whether a completed job has work that did not arrive here: otherwise its task would be done."""
+        if (job.outcome or {}).get("exit_reason") != ExitReason.COMPLETED:
+            return False
+        if job.work.name:
+            try:
+                self._context.jobs.fetch(job.work.name)
+            except TransferError:
+                return False
+        return True
 
     def _sent(self, folder: Path, now: Snapshot, name: str) -> Parcel:
         """The state of a folder in the store; tasks that start from the same commit share a parcel."""
@@ -392,6 +405,8 @@ class _Mirror:
         self._seen: tuple[object, ...] = ()
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
+        self._failed = False
+        """Whether the record could not be written, which was reported."""
         self._noted: set[str] = set()
         self._announced: tuple[int, int] | None = None
 
@@ -410,7 +425,18 @@ class _Mirror:
         seen = (job.order, job.claim, job.written, job.state, job.run is None)
         if seen == self._seen:
             return
-        self._seen = seen
+        try:
+            self._write(job)
+        except OSError as error:  # the attempt continues elsewhere; the next look tries again
+            if not self._failed:
+                self._context.said(
+                    f"[{self.attempt.task.name}] its record cannot be written: {error}"
+                )
+            self._failed = True
+        else:
+            self._seen, self._failed = seen, False
+
+    def _write(self, job: RemoteJob) -> None:
         run = self._localised(job)
         self._record.make()
         if not self._begun and job.run is not None:

@@ -304,6 +304,27 @@ def test_work_that_does_not_arrive_is_not_done_and_stays_in_the_store(
     job = crew.jobs.get("r1")
     assert job is not None
     assert fetch(job.work.name)
+    monkeypatch.setattr(crew.jobs, "fetch", fetch)
+    again = result_of(crew.run())
+    assert (again.success, again.state.spent_micros) == (True, CENT)
+    assert (crew.published, (crew.project / "count").read_text()) == (1, "once\n")
+
+
+def test_an_attempt_continues_while_its_record_cannot_be_written(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, errors = RunFolder.write, [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def written(record: RunFolder, run: dict[str, Any]) -> None:
+        if errors and record.path.is_relative_to(crew.here.runs):
+            raise errors.pop()
+        write(record, run)
+
+    monkeypatch.setattr(RunFolder, "write", written)
+    assert result_of(crew.run()).success
+    assert errors == []
+    assert crew.said == ["[t] its record cannot be written: [Errno 28] No space left on device"]
+    assert (crew.shown["success"], crew.published) == (True, 1)
 
 
 def test_work_that_the_store_has_lost_is_not_waited_for(
