@@ -252,7 +252,8 @@ def bring(
         run_git(folder, [*_NO_HOOKS, *words, repository, f"+{parcel.reference}:{into}"])
         found = run_git(folder, ["rev-parse", "--verify", into]).strip()
     except GitError as error:
-        raise TransferError(f"{parcel.reference} could not be fetched: {error}") from error
+        why = str(error).removeprefix(f"git -c in {folder}: ")  # the cause fits into one line
+        raise TransferError(f"{parcel.reference} could not be fetched: {why}") from error
     if found != parcel.commit:
         where = redact(repository)  # the URL may contain a password
         raise TransferError(f"{parcel.reference} in {where} is not the work that was saved")
