@@ -27,7 +27,12 @@ from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
 from switchgear._remote.transfer import write_iterations
 from switchgear._remote.worker import Rest, WorkerContext, execute, remove_leftovers
-from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
+from switchgear._run.batch.attempt import (
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    run_attempt,
+)
 from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce, has_messages, inbox_name
@@ -402,7 +407,7 @@ def test_a_task_that_one_host_cannot_begin_is_done_by_another(
 def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, reasons = worker.run_attempt, [ExitReason.DISK_FULL]
+    run, reasons = run_attempt, [ExitReason.DISK_FULL]
 
     def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         outcome = run(place, attempt)
@@ -440,8 +445,8 @@ def test_a_worker_that_gave_a_task_back_leaves_tasks_to_others_for_a_while(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept, now_s = list[float](), 1000.0
-    monkeypatch.setattr(worker.time, "monotonic", lambda: now_s)
-    monkeypatch.setattr(worker.time, "sleep", slept.append)
+    monkeypatch.setattr("switchgear._remote.worker.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("switchgear._remote.worker.time.sleep", slept.append)
     crew.jobs.order(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
     root, rest = crew.folder / "worker", Rest(rest_s=30.0)
     context = WorkerContext(crew.jobs, crew.there, root, UnpackedStarts(root / "s"), rest)
