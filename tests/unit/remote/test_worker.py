@@ -271,10 +271,10 @@ def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
 
 
 def test_a_batch_removes_what_a_killed_worker_has_sent(crew: Crew) -> None:
-    kept, orphan = crew.jobs.send("other-1-1", b"x"), crew.jobs.send("r1-1-1", b"x")
+    kept, orphan = crew.jobs.send("other-1-1", b"x"), crew.jobs.send("r1-7-1", b"x")
     result_of(crew.run())
     assert crew.jobs.fetch(kept) == b"x"
-    with pytest.raises(TransferError, match="part 0 of r1-1-1 is no longer in memory:"):
+    with pytest.raises(TransferError, match="part 0 of r1-7-1 is no longer in memory:"):
         crew.jobs.fetch(orphan)
     assert crew.jobs._ledger.keys("parcel") == ["other-1-1.0"]
 
