@@ -10,11 +10,11 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from switchgear._core.errors import StoreError
 from switchgear._measure.git_command import GitError, run_git
@@ -48,6 +48,7 @@ from switchgear._run.state import RunState
 from switchgear._run.view import RunView
 from switchgear._text.redact import redact
 
+T = TypeVar("T")
 NOT_SENT = (TransferError, ParcelTooLarge, GitError, OSError)
 """What is raised where the work cannot be sent."""
 LOOK_S = 1.0
@@ -103,7 +104,8 @@ def execute(context: WorkerContext, run: str) -> str:
     executes nothing would be the first one that is free for each task.
     """
     if context.rest.left_s():
-        context.jobs.pass_on(run)
+        with suppress(StoreError):
+            context.jobs.pass_on(run)
         result = "left to other workers"
     else:
         result = _executed(context, run)
@@ -112,7 +114,9 @@ def execute(context: WorkerContext, run: str) -> str:
 
 
 def _executed(context: WorkerContext, run: str) -> str:
-    job = context.jobs.claim(run, host_name(), context.lease_s)
+    # A host that the store cannot be reached from would otherwise be the first one that takes each id.
+    lease_s = context.lease_s
+    job = _patiently(lambda: context.jobs.claim(run, host_name(), lease_s), REST_S)
     if job is None:
         return "nothing to do"
     try:
@@ -421,7 +425,7 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         raise GivenBack(outcome.reason)
     if not outcome.began and is_disk_full(outcome.error):
         raise GivenBack(outcome.problem)
-    _finish(saving, outcome, context.lease_s)
+    _patiently(lambda: saving.finish(outcome), context.lease_s)
     return "done" if outcome.result is None else str(outcome.result.exit_reason)
 
 
@@ -434,18 +438,16 @@ def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
     return attempt._replace(grant_micros=max(0, grant - max(0, spent)))
 
 
-def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None:
-    """Save the end; wait for a store that is briefly unavailable."""
+def _patiently(work: Callable[[], T], patience_s: float) -> T:
+    """Do it; wait for a store that is briefly unavailable."""
     until_s = time.monotonic() + patience_s
     while True:
         try:
-            saving.finish(outcome)
+            return work()
         except StoreError:
             if time.monotonic() >= until_s:
                 raise
             time.sleep(0.2)
-        else:
-            return
 
 
 def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> None:

@@ -466,6 +466,28 @@ def test_a_worker_that_gave_a_task_back_leaves_tasks_to_others_for_a_while(
     assert rest.left_s() == 0.0
 
 
+def test_a_worker_waits_for_the_store_before_it_claims(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, troubles, slept = crew.jobs.claim, 2, list[float]()
+
+    def unavailable_at_first(run: str, holder: str, lease_s: float) -> RemoteJob | None:
+        nonlocal troubles
+        troubles -= 1
+        if troubles >= 0:
+            raise StoreError("redis://box", "it cannot be reached", "check that it runs")
+        return claim(run, holder, lease_s)
+
+    monkeypatch.setattr(crew.jobs, "claim", unavailable_at_first)
+    monkeypatch.setattr("switchgear._remote.worker.time.sleep", slept.append)
+    crew.jobs.order(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel("start:1")))
+    crew.work("r1")
+    assert slept[:2] == [0.2, 0.2]
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert job.claim == 1
+
+
 def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
     for name in ("killed", "running", "kept"):
         (tmp_path / name / "files").mkdir(parents=True)
