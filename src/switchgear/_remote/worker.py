@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, NamedTuple, Self, TypeVar
 
+from switchgear._agents.process import missing_program
 from switchgear._core.errors import StoreError
 from switchgear._measure.git_command import GitError, run_git
 from switchgear._measure.tree import mark, open_tree
@@ -37,11 +38,18 @@ from switchgear._remote.transfer import (
     task_of,
     write_iterations,
 )
-from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, run_attempt
+from switchgear._run.batch.attempt import (
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    options_of,
+    run_attempt,
+)
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce
 from switchgear._run.interrupt import Interrupt, Time
+from switchgear._run.loop import agent_of
 from switchgear._run.record import RunFolder, is_disk_full
 from switchgear._run.run_lock import folder_lock, is_held
 from switchgear._run.state import RunState
@@ -390,16 +398,19 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
     spec, folder = job.spec, saving.folder
     try:
         _rebuilt(context, job, saving.record, folder)
+        task = task_of(spec.task)
+        agent = agent_of(options_of(context.place, task))
     except StoreError as trouble:  # the claim expires, and another worker takes the job
         raise LeaseLost(str(trouble)) from trouble
-    except (TransferError, OSError) as problem:
+    except (TransferError, OSError, ValueError) as problem:
         raise GivenBack(str(problem)) from problem
+    if missing := missing_program(agent, folder / spec.inside):
+        raise GivenBack(missing)
     renewal.has_record = True
     if job.announced:  # while the job waited: the first prompt has it
         with suppress(OSError):
             saving.record.make()
             announce(saving.record.path)
-    task = task_of(spec.task)
     progress = Progress(
         Status.RUNNING, run=spec.run, folder=str(folder / spec.inside), timeout_s=spec.timeout_s
     )

@@ -1,6 +1,7 @@
 """An attempt goes to a worker and comes back, in one process; what cannot come back is never done again."""
 
 import errno
+import os
 import shlex
 import shutil
 import subprocess
@@ -402,6 +403,23 @@ def test_a_task_that_one_host_cannot_begin_is_done_by_another(
     host = worker.host_name()
     assert note.startswith(f"[t] {host} cannot execute it: x could not be fetched: no password")
     assert "sk-1234567890" not in note
+
+
+def test_a_host_without_the_agent_of_a_task_gives_it_back(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.environ["PATH"]
+
+    def installed_at_second(run: str, labels: tuple[str, ...]) -> None:
+        monkeypatch.setenv("PATH", path if crew.published else "/nowhere:" + str(crew.folder))
+        publish(run, labels)
+
+    publish, crew.publish = crew.publish, installed_at_second  # type: ignore[method-assign]
+    (crew.folder / "git").symlink_to(str(shutil.which("git")))
+    result = result_of(crew.run())
+    assert (result.success, result.state.iterations) == (True, 1)
+    why = "there is no program 'sh' on the PATH; install it, or name another command"
+    assert crew.said == [f"[t] {worker.host_name()} cannot execute it: {why}"]
 
 
 def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
