@@ -29,6 +29,12 @@ CENT = 10_000
 """What the agent reports, in millionths of a dollar."""
 
 
+def is_running(command: str) -> bool:
+    """Whether a process with exactly this command line is running."""
+    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return any(line.strip() == command for line in found.stdout.splitlines())
+
+
 class Hosts:
     """One project, its Redis and its workers. Everything is ended by its process id."""
 

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from depth import scaled
-from remote_hosts import CENT, Hosts
+from remote_hosts import CENT, Hosts, is_running
 from timeouts import end, eventually
 
 pytestmark = pytest.mark.stress
@@ -98,6 +98,9 @@ def test_every_task_takes_effect_once_while_workers_are_killed(hosts: Hosts) -> 
         )
         assert task["spent_micros"] == CENT * task["iterations"]
     assert result["cost_micros"] == sum(task["spent_micros"] for task in result["tasks"])
+    with redis.Redis(port=hosts.server.port) as client:
+        left = [key for pattern in ("*job:*", "*parcel:*") for key in client.scan_iter(pattern)]
+    assert left == [], "the batch has removed everything that travelled"
     for task in result["tasks"]:  # the order was respected: a task starts from the work it needs
         number = int(task["name"].partition("-")[2])
         for earlier in range(number - number % 4, number):
@@ -147,9 +150,4 @@ def test_a_stopped_batch_stops_its_workers_and_resumes(hosts: Hosts) -> None:
         end(batch)
     assert result["end"] == "interrupted"
     assert worker.poll() is None
-    eventually(lambda: not _is_running(agent), "the agent of the worker has ended")
-
-
-def _is_running(command: str) -> bool:
-    found = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    return any(line.strip() == command for line in found.stdout.splitlines())
+    eventually(lambda: not is_running(agent), "the agent of the worker has ended")

@@ -1,5 +1,8 @@
 """Workers by labels, draining, and a repository that every host can fetch, with real Redis and Celery."""
 
+import os
+import pickle
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from remote_hosts import Hosts
+from remote_hosts import CENT, Hosts, is_running
+from switchgear._remote.app import TASK, application, broker_of_store
 from timeouts import LIMIT_S, end, eventually
 
 
@@ -28,10 +32,8 @@ def run_batch(hosts: Hosts, *words: str) -> dict[str, Any]:
         end(batch)
 
 
-def work_done(hosts: Hosts, name: str) -> list[str]:
-    return sorted(
-        path.name for path in (hosts.folder / "workers" / name).glob("work/.switchgear/runs/*")
-    )
+def work_done(hosts: Hosts, name: str) -> int:
+    return hosts.log(name).count(": 'completed'")
 
 
 def test_a_task_goes_to_a_host_that_has_its_label(hosts: Hosts) -> None:
@@ -40,13 +42,12 @@ def test_a_task_goes_to_a_host_that_has_its_label(hosts: Hosts) -> None:
         {"name": "t-1", "task": "write t-1.", "needs": ["t-0", "gpu"]},
     ]
     hosts.write_tasks(tasks, labels=["gpu"])
-    hosts.start_worker("plain")
+    hosts.start_worker("plain", "--", "--loglevel", "INFO")
     eventually(lambda: "queues switchgear" in hosts.log("plain"), "the plain worker is up")
-    hosts.start_worker("strong", "--labels", "gpu")
+    hosts.start_worker("strong", "--labels", "gpu", "--", "--loglevel", "INFO")
     result = run_batch(hosts)
     assert result["end"] == "done"
-    assert len(work_done(hosts, "strong")) == 2
-    assert work_done(hosts, "plain") == []
+    assert (work_done(hosts, "strong"), work_done(hosts, "plain")) == (2, 0)
 
 
 def test_a_drained_worker_finishes_its_task_and_exits(hosts: Hosts) -> None:
@@ -71,6 +72,82 @@ def test_a_drained_worker_finishes_its_task_and_exits(hosts: Hosts) -> None:
         end(batch)
     assert result["end"] == "done"
     assert worker.wait(LIMIT_S) == 0
+
+
+def test_a_second_sigterm_ends_a_worker_and_its_agent_at_once(hosts: Hosts) -> None:
+    agent = f"sleep {20_000_000 + os.getpid()}"  # no other test's
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0.", "agent_cmd": agent}])
+    worker = hosts.start_worker("one")
+    batch = hosts.start_batch()
+    try:
+        eventually(lambda: is_running(agent), "the agent runs")
+        worker.send_signal(signal.SIGTERM)
+        eventually(lambda: "Warm shutdown" in hosts.log("one"), "it has received the first one")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(LIMIT_S) == 130
+        eventually(lambda: not is_running(agent), "the agent has ended")
+    finally:
+        end(batch)
+
+
+def test_a_worker_that_ends_because_of_a_message_has_failed(hosts: Hosts) -> None:
+    worker = hosts.start_worker("one", "--", "--loglevel", "INFO")
+    eventually(lambda: "ready" in hosts.log("one"), "the worker is ready")
+    hosts.server.say("LPUSH", "switchgear", "no message")
+    assert worker.wait(LIMIT_S) == 1
+
+
+def test_no_message_of_the_queue_makes_a_worker_do_anything_but_execute_jobs(hosts: Hosts) -> None:
+    worker = hosts.start_worker("one", "--", "--loglevel", "INFO")
+    eventually(lambda: "ready" in hosts.log("one"), "the worker is ready")
+    forged = application(broker_of_store(hosts.server.url + "/0"))
+    for arguments in (
+        ("no-such-run",),
+        ("../../x",),
+        (1,),
+        (None,),
+        ({"run": "x"},),
+        (),
+        ("a", "b"),
+    ):
+        forged.send_task(TASK, arguments, queue="switchgear")
+    forged.send_task("os.system", (f"touch {hosts.folder / 'forged'}",), queue="switchgear")
+    with forged.connection_for_write() as link:
+        link.Producer().publish(
+            pickle.dumps(("forged", os.system)),
+            content_type="application/x-python-serialize",
+            content_encoding="binary",
+            headers={"task": TASK, "id": "1"},
+            routing_key="switchgear",
+            exchange="switchgear",
+        )
+    hosts.write_tasks([{"name": "t-0", "task": "write t-0."}])
+    assert run_batch(hosts)["end"] == "done"
+    assert worker.poll() is None
+    assert "Received unregistered task of type 'os.system'" in hosts.log("one")
+    assert "Refusing to deserialize" in hosts.log("one")
+    assert not (hosts.folder / "forged").exists()
+
+
+def test_a_host_that_cannot_read_the_repository_leaves_the_tasks_to_others(hosts: Hosts) -> None:
+    shared = hosts.folder / "shared.git"
+    subprocess.run(["git", "clone", "-q", "--bare", hosts.project, shared], check=True)
+    hosts.write_tasks([{"name": f"t-{n}", "task": f"write t-{n}."} for n in range(4)], parallel=2)
+    home = Path(hosts.environment("ill")["HOME"])
+    (home / ".gitconfig").write_text(f'[url "/nowhere/"]\n\tinsteadOf = {hosts.folder}/\n')
+    hosts.start_worker("ill", "--", "--loglevel", "INFO")
+    eventually(lambda: "ready" in hosts.log("ill"), "the ill worker is ready")
+    batch = hosts.start_batch("--repository", str(shared))
+    try:
+        noted = hosts.folder / "batch.log"
+        eventually(lambda: "cannot execute it: " in noted.read_text(), "it gave a task back")
+        hosts.start_worker("well")
+        result = hosts.result(batch)
+    finally:
+        end(batch)
+    assert result["end"] == "done"
+    assert result["cost_micros"] == 4 * CENT
+    assert "could not be fetched: fatal: '/nowhere/shared.git'" in noted.read_text()
 
 
 def test_draining_a_worker_that_is_not_there_reports_it(hosts: Hosts) -> None:

@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,13 +14,16 @@ from switchgear._cli.options import fail, store_options
 from switchgear._cli.views.text import say
 from switchgear._remote.jobs import Jobs
 from switchgear._remote.parcel import UnpackedStarts
-from switchgear._remote.worker import WorkerContext, execute
+from switchgear._remote.worker import Rest, WorkerContext, execute, remove_leftovers
+from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 from switchgear._stores.base import ledger_of
 
 if TYPE_CHECKING:
     from switchgear._remote.app import Broker
 
 DRAIN_WAIT_S = 5.0
+EX_FAILURE = 1
+"""What Celery reports about a worker that ended because of an error."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -48,7 +51,7 @@ DRAIN_WAIT_S = 5.0
     "--dir",
     "folder",
     type=click.Path(file_okay=False),
-    help="Folder for the files of tasks. [default: ~/.local/state/switchgear/worker]",
+    help="Folder for the files of tasks. [default: ~/.local/state/switchgear/worker/NAME]",
 )
 @click.option(
     "--lease",
@@ -103,10 +106,11 @@ def _context(session: Session, folder: str | None, name: str, lease_s: float) ->
         TemporaryFile(dir=root).close()
     except OSError as error:  # otherwise each task that comes here would fail
         fail(f"the folder of this worker, {root}, cannot be written: {error.strerror}; use --dir")
+    remove_leftovers(root / "work")
     # The host of the batch writes the reports: its paths are in them.
-    place = workplace(session)._replace(runs=root / ".switchgear" / "runs", report=None)
+    place = workplace(session)._replace(report=None)
     jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
-    return WorkerContext(jobs, place, root / "work", starts, lease_s)
+    return WorkerContext(jobs, place, root / "work", starts, Rest(), lease_s)
 
 
 def _serve(
@@ -116,6 +120,8 @@ def _serve(
     name: str,
     options: tuple[str, ...],
 ) -> int:
+    from celery import signals  # noqa: PLC0415  not installed everywhere
+
     from switchgear._remote.app import application, queues_of  # noqa: PLC0415  needs Celery
 
     try:
@@ -126,17 +132,28 @@ def _serve(
     def executed(run: str) -> str:  # Celery reads the name of the function: a partial has none
         return execute(context, run)
 
+    requests, started = list[str](), list[Any]()
+
+    def shutting_down(how: str, **_: object) -> None:
+        """End at once at the second request, for which Celery would wait as for the first."""
+        requests.append(how)
+        if how == "Cold" or len(requests) > 1:
+            os._exit(EXIT_CODES[ExitReason.INTERRUPTED].code)  # agents end with this process
+
+    signals.worker_shutting_down.connect(shutting_down, weak=False)
+    signals.celeryd_init.connect(lambda instance, **_: started.append(instance), weak=False)
     app = application(broker, executed)
     say(f"worker {name}: queues {', '.join(queues)}", err=True)
     app.worker_main(
         [
-            *("worker", "--pool", "threads"),
+            "worker",
             *("--hostname", f"{name}@{socket.gethostname()}", "--queues", ",".join(queues)),
             *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
             *options,
         ]
     )
-    return 0
+    failed = any(each.exitcode == EX_FAILURE for each in started)
+    return EX_FAILURE if failed else 0
 
 
 def _drain(broker: "Broker", name: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from celery import Celery
+from celery.concurrency.thread import TaskPool
 
 from switchgear._stores.redis.clients import parsed
 from switchgear._stores.url import REDIS_URLS
@@ -64,6 +65,8 @@ def queues_of(labels: Sequence[str], queue: str = QUEUE) -> list[str]:
     ['switchgear', 'switchgear.gpu']
     """
     chosen = sorted(set(labels))
+    if joined := [each for each in chosen if "+" in each]:
+        raise ValueError(f"{joined[0]!r} contains '+', which joins labels: separate them by commas")
     if len(chosen) > MOST_LABELS:
         raise ValueError(f"{len(chosen)} labels are given: a worker can have at most {MOST_LABELS}")
     sizes = range(len(chosen) + 1)
@@ -78,6 +81,7 @@ def application(broker: Broker, execute: Callable[[str], str] | None = None) -> 
         task_default_queue=broker.queue,
         task_acks_late=True,
         task_reject_on_worker_lost=True,
+        worker_pool=f"{__name__}:{Threads.__name__}",
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,
@@ -90,6 +94,17 @@ def application(broker: Broker, execute: Callable[[str], str] | None = None) -> 
     if execute is not None:
         made.task(execute, name=TASK)
     return made
+
+
+class Threads(TaskPool):  # type: ignore[misc]  # Celery has no types
+    """Celery's threads, whose number its autoscaler can change. Idle ones cost nothing and stay."""
+
+    def grow(self, count: int) -> None:
+        self.limit += count
+        self.executor._max_workers = self.limit  # noqa: SLF001  read whenever a task is submitted
+
+    def shrink(self, count: int) -> None:
+        self.grow(-count)
 
 
 class Publisher:

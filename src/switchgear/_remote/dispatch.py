@@ -168,6 +168,8 @@ class RemoteAttempts:
         if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
             jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
             job = None
+        if job is not None and self._has_work(job):
+            return job
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
         now = snapshot(folder, name)
@@ -195,6 +197,17 @@ class RemoteAttempts:
             else [iteration_values(record, each) for each in record.iterations()]
         )
         return jobs.order(spec, run=begun, iterations=lines)
+
+    def _has_work(self, job: RemoteJob) -> bool:
+        """Whether a completed job has work that did not arrive here: otherwise its task would be done."""
+        if (job.outcome or {}).get("exit_reason") != ExitReason.COMPLETED:
+            return False
+        if job.work.name:
+            try:
+                self._context.jobs.fetch(job.work.name)
+            except TransferError:
+                return False
+        return True
 
     def _sent(self, folder: Path, now: Snapshot, name: str) -> Parcel:
         """The state of a folder in the store; tasks that start from the same commit share a parcel."""
@@ -231,7 +244,10 @@ class RemoteAttempts:
         lost, changed_s, seen = "", time.monotonic(), (job.state, job.claim, job.written)
         while True:
             try:
-                job = jobs.get(run) or job
+                found = jobs.get(run)
+                if found is None:
+                    return _without_job(job)
+                job = found
                 if (now := (job.state, job.claim, job.written)) != seen:
                     seen, changed_s = now, time.monotonic()
                 if job.state is JobState.DONE:
@@ -310,10 +326,13 @@ class RemoteAttempts:
 
     def forget(self, runs: Iterable[str]) -> None:
         """Remove the jobs of runs whose records and work are here."""
+        jobs, forgotten = self._context.jobs, list[str]()
         for run in runs:
-            job = None if run in self._missing else self._context.jobs.get(run)
+            job = None if run in self._missing else jobs.get(run)
             if job is not None and job.state is JobState.DONE:
-                self._context.jobs.forget(job)
+                jobs.forget(job)
+                forgotten.append(run)
+        jobs.drop_leftovers(forgotten)
 
 
 class _Sending:
@@ -386,6 +405,8 @@ class _Mirror:
         self._seen: tuple[object, ...] = ()
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
+        self._failed = False
+        """Whether the record could not be written, which was reported."""
         self._noted: set[str] = set()
         self._announced: tuple[int, int] | None = None
 
@@ -404,7 +425,18 @@ class _Mirror:
         seen = (job.order, job.claim, job.written, job.state, job.run is None)
         if seen == self._seen:
             return
-        self._seen = seen
+        try:
+            self._write(job)
+        except OSError as error:  # the attempt continues elsewhere; the next look tries again
+            if not self._failed:
+                self._context.said(
+                    f"[{self.attempt.task.name}] its record cannot be written: {error}"
+                )
+            self._failed = True
+        else:
+            self._seen, self._failed = seen, False
+
+    def _write(self, job: RemoteJob) -> None:
         run = self._localised(job)
         self._record.make()
         if not self._begun and job.run is not None:
@@ -463,10 +495,21 @@ def _interrupted(job: RemoteJob) -> dict[str, Any]:
 
 
 def _given_up(job: RemoteJob) -> dict[str, Any]:
-    """The outcome of a job with which too many workers were lost."""
-    lost = f"{core.MOST_LOSSES} workers in a row were lost during iteration {job.written + 1}"
-    why = f"{lost}, the last one was {job.holder}: the task may be the cause"
-    return {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": True}
+    """The outcome of a job with which too many workers were lost, or which too many gave back."""
+    is_lost, iteration = job.state is JobState.RUNNING, f"iteration {job.written + 1}"
+    if is_lost:
+        lost = f"{core.MOST_LOSSES} workers in a row were lost during {iteration}"
+        why = f"{lost}, the last one was {job.holder}: the task may be the cause"
+    else:
+        why = f"{core.MOST_LOSSES} attempts at {iteration} failed in a row: {job.notes[-1]}"
+    return {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": is_lost}
+
+
+def _without_job(job: RemoteJob) -> RemoteJob:
+    """The end of a job that the store has lost: its worker has stopped, and none can continue it."""
+    why = "the store no longer has the job: it was emptied, or it restarted without its data"
+    outcome = {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": True}
+    return job._replace(state=JobState.DONE, work=Parcel(), outcome=outcome)
 
 
 def _ended_here(job: RemoteJob, reason: ExitReason, sentence: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ finish the job. A worker that was suspended, or cut off from the store, therefor
 what its successor did.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +17,10 @@ SCHEMA = 1
 """Grows when a worker with older code must not execute the job."""
 KEPT_NOTES = 20
 MOST_LOSSES = 10
-"""How many workers in a row an iteration may lose; then the job is given up, because it may be the cause."""
+"""How many workers in a row may be lost during an iteration or give it back; then the job is given up."""
+
+
+_COMMIT = re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 
 
 class JobState(StrEnum):
@@ -101,9 +105,9 @@ class RemoteJob(NamedTuple):
     notes: tuple[str, ...] = ()
     """Why hosts could not execute it, newest last."""
     drops: int = 0
-    """How often the id was given to a worker with an older version, which cannot execute the job."""
+    """How often the id was given to a worker that does not execute the job, such as one with an older version."""
     losses: int = 0
-    """How many workers in a row were lost during the current iteration, the present one not counted."""
+    """How many workers in a row were lost during the current iteration, or gave it back; the present one not counted."""
 
     def dump(self) -> dict[str, Any]:
         return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
@@ -116,13 +120,22 @@ class RemoteJob(NamedTuple):
         spec = {key: known["spec"][key] for key in JobSpec._fields if key in known["spec"]}
         spec["labels"] = tuple(spec.get("labels", ()))
         for key in ("start", "folder"):
-            spec[key] = Parcel(*spec[key])
-        known["work"] = Parcel(*known["work"])
+            spec[key] = _parcel(spec[key])
+        known["work"] = _parcel(known["work"])
         known["spec"] = JobSpec(**spec)
         known["state"] = JobState(known["state"])
         known["stop"] = Stop(known["stop"])
         known["notes"] = tuple(known.get("notes", ()))
         return cls(**known)
+
+
+def _parcel(data: Iterable[Any]) -> Parcel:
+    """A parcel as another host saved it; git gets its commits as arguments, which must not be options."""
+    made = Parcel(*data)
+    for commit in (made.commit, made.head):
+        if not _COMMIT.fullmatch(commit):
+            raise ValueError(f"{commit!r} is not a commit")
+    return made
 
 
 class LeaseLost(Exception):
@@ -178,9 +191,22 @@ def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> Remote
 
 
 def is_given_up(job: RemoteJob, now_s: float) -> bool:
-    """Whether the last worker that may try an iteration was lost with it."""
+    """Whether the last worker that may try an iteration was lost with it, or gave it back."""
+    if job.state is JobState.WAITING:
+        return job.losses >= MOST_LOSSES
     is_lost = job.state is JobState.RUNNING and now_s >= job.until_s
     return is_lost and job.losses + 1 >= MOST_LOSSES
+
+
+def given_back(job: RemoteJob, why: str) -> RemoteJob:
+    """The job after its holder gave it back: the host is the cause, and another one may execute it."""
+    back = job._replace(state=JobState.WAITING, until_s=0.0, losses=job.losses + 1)
+    return with_note(passed_on(back), f"{job.holder} cannot execute it: {why}")
+
+
+def passed_on(job: RemoteJob) -> RemoteJob:
+    """The job after a worker was given its id and left it to others; the batch sends the id again soon."""
+    return job._replace(drops=job.drops + 1)
 
 
 def held(job: RemoteJob, claim: int) -> RemoteJob:

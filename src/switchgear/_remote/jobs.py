@@ -1,19 +1,20 @@
 """Jobs and parcels in the store: every change is one transaction, compared with what was read."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from switchgear._core.errors import StoreError, SwitchgearError
+from switchgear._core.errors import SwitchgearError
 from switchgear._remote import job as core
 from switchgear._remote.job import JobSpec, JobState, LeaseLost, Parcel, RemoteJob, Stop
+from switchgear._remote.parcel import TransferError
 from switchgear._stores.base import Amended, Ledger, Work
 
 JOBS = "job"
 NO_PARCEL = Parcel()
 PARCELS = "parcel"
 CHUNK_BYTES = 384 * 1024
-LARGEST_BYTES = 64 * 1024 * 1024
+LARGEST_BYTES = 64_000_000
 """The largest parcel: beyond that a repository that every host can fetch is the right way."""
 
 
@@ -76,6 +77,19 @@ class Jobs:
 
         claimed: RemoteJob | None = self._ledger.amend(JOBS, run, work)
         return claimed
+
+    def give_back(self, run: str, claim: int, why: str) -> None:
+        """Let another worker execute the job. Raises `LeaseLost`."""
+        self._change(run, lambda job, _: core.given_back(_held(job, claim), why))
+
+    def pass_on(self, run: str) -> None:
+        """Leave a job that could be claimed to other workers."""
+
+        def passed_on(job: RemoteJob | None, now_s: float) -> RemoteJob | None:
+            is_free = job is not None and core.claimed(job, "", now_s, 0.0) is not None
+            return core.passed_on(job) if job is not None and is_free else None
+
+        self._change(run, passed_on)
 
     def renew(self, run: str, claim: int, lease_s: float) -> RemoteJob:
         """Renew a claim. Returns the job, with what the batch requests. Raises `LeaseLost`."""
@@ -148,6 +162,13 @@ class Jobs:
             self.drop(parcel.name)
         self._ledger.remove(JOBS, job.spec.run)
 
+    def drop_leftovers(self, runs: Iterable[str]) -> None:
+        """Remove the parcels of forgotten jobs that a killed worker has sent, but not saved with the job."""
+        prefixes = tuple(f"{run}-" for run in runs)
+        for key in self._ledger.keys(PARCELS):
+            if key.startswith(prefixes):
+                self._ledger.remove(PARCELS, key)
+
     # Parcels: bytes that travel with a job
 
     def send(self, name: str, data: bytes) -> str:
@@ -163,17 +184,13 @@ class Jobs:
         return f"{name}:{len(parts)}"
 
     def fetch(self, parcel: str) -> bytes:
-        """A parcel's bytes. Raises `StoreError` if a part is missing."""
+        """A parcel's bytes. Raises `TransferError` if a part is missing."""
         name, _, count = parcel.rpartition(":")
         found = []
         for number in range(int(count)):
             part = self._ledger.value(PARCELS, f"{name}.{number}")
             if part is None:
-                raise StoreError(
-                    self._ledger.label,
-                    f"part {number} of {name} is missing",
-                    "start the task again",
-                )
+                raise TransferError(f"part {number} of {name} is no longer in {self._ledger.label}")
             found.append(b64decode(part))
         return b"".join(found)
 

@@ -207,9 +207,10 @@ class UnpackedStarts:
                 by_use = sorted(self._root.iterdir(), key=lambda each: each.lstat().st_mtime)
                 for old in by_use[: 1 - MOST_STARTS]:
                     shutil.rmtree(old, ignore_errors=True)
-                new = Path(tempfile.mkdtemp(prefix="new-", dir=self._root))
-                shutil.copytree(folder / ".git", new, symlinks=True, dirs_exist_ok=True)
-                new.rename(kept)
+                with tempfile.TemporaryDirectory(prefix="new-", dir=self._root) as place:
+                    new = Path(place) / "git"
+                    shutil.copytree(folder / ".git", new, symlinks=True)
+                    new.rename(kept)
         except (OSError, shutil.Error):
             return  # only slower
 
@@ -251,7 +252,8 @@ def bring(
         run_git(folder, [*_NO_HOOKS, *words, repository, f"+{parcel.reference}:{into}"])
         found = run_git(folder, ["rev-parse", "--verify", into]).strip()
     except GitError as error:
-        raise TransferError(f"{parcel.reference} could not be fetched: {error}") from error
+        why = str(error).removeprefix(f"git -c in {folder}: ")  # the cause fits into one line
+        raise TransferError(f"{parcel.reference} could not be fetched: {why}") from error
     if found != parcel.commit:
         where = redact(repository)  # the URL may contain a password
         raise TransferError(f"{parcel.reference} in {where} is not the work that was saved")

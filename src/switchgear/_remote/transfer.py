@@ -102,9 +102,10 @@ def write_iterations(record: RunFolder, iterations: Iterable[Mapping[str, Any]])
         if total <= have:
             continue
         record.make()
+        number = int(each["number"])  # part of a path
         for key, file in (
-            ("prompt", record.prompt_file(each["number"])),
-            ("log", record.log_file(each["number"])),
+            ("prompt", record.prompt_file(number)),
+            ("log", record.log_file(number)),
         ):
             if key in each:
                 file.write_text(each[key], encoding="utf-8", errors="replace")

@@ -4,16 +4,19 @@ While an attempt runs, a thread renews the claim. If the claim is lost, or canno
 agent is stopped and nothing more is saved: another worker may have claimed the job.
 """
 
+import math
 import os
 import shutil
 import socket
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from tempfile import mkdtemp
+from typing import Any, NamedTuple, Self, TypeVar
 
+from switchgear._agents.process import missing_program
 from switchgear._core.errors import StoreError
 from switchgear._measure.git_command import GitError, run_git
 from switchgear._measure.tree import mark, open_tree
@@ -35,21 +38,53 @@ from switchgear._remote.transfer import (
     task_of,
     write_iterations,
 )
-from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome, run_attempt
+from switchgear._run.batch.attempt import (
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    options_of,
+    run_attempt,
+)
 from switchgear._run.batch.model import Progress, Status
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce
 from switchgear._run.interrupt import Interrupt, Time
-from switchgear._run.record import RunFolder
+from switchgear._run.loop import agent_of
+from switchgear._run.record import RunFolder, is_disk_full
+from switchgear._run.run_lock import folder_lock, is_held
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView
+from switchgear._text.redact import redact
 
+T = TypeVar("T")
 NOT_SENT = (TransferError, ParcelTooLarge, GitError, OSError)
 """What is raised where the work cannot be sent."""
 LOOK_S = 1.0
 """Seconds until a worker knows what the batch requests: to stop, or to read messages of operators."""
 LEASE_S = 60.0
 """How long a claim is valid. A lost worker delays its job by at most this."""
+FILES, LOCK = "files", "lock"
+"""In the folder of an attempt: the repository in which the agent works, and the lock of its process."""
+REST_S = 30.0
+"""How long a worker takes no tasks after it gave one back: its host is the cause, and others should have them."""
+
+
+class Rest:
+    """When a worker takes tasks again; shared by its threads."""
+
+    def __init__(self, rest_s: float = REST_S) -> None:
+        self._rest_s, self._until_s = rest_s, -math.inf
+
+    def begin(self) -> None:
+        self._until_s = time.monotonic() + self._rest_s
+
+    def left_s(self) -> float:
+        """The remaining seconds; 0: it takes tasks."""
+        return max(0.0, self._until_s - time.monotonic())
+
+
+class GivenBack(Exception):
+    """Raised where this host cannot execute a job that another one may."""
 
 
 class WorkerContext(NamedTuple):
@@ -57,10 +92,11 @@ class WorkerContext(NamedTuple):
 
     jobs: Jobs
     place: AttemptDependencies
-    """Its `runs` are those of this host."""
+    """Its `runs` are unused: each attempt has a folder of its own."""
     root: Path
-    """Where this host keeps folders of jobs."""
+    """Where this host keeps folders of attempts."""
     starts: UnpackedStarts
+    rest: Rest
     lease_s: float = LEASE_S
 
 
@@ -70,32 +106,87 @@ def host_name() -> str:
 
 
 def execute(context: WorkerContext, run: str) -> str:
-    """Execute the job of a run, if there is something to do. Returns the result as a text."""
-    job = context.jobs.claim(run, host_name(), context.lease_s)
+    """Execute the job of a run, if there is something to do. Returns the result as a text.
+
+    After a failure that is the fault of this host, its slots stay taken for a while: otherwise the worker that
+    executes nothing would be the first one that is free for each task.
+    """
+    if context.rest.left_s():
+        with suppress(StoreError):
+            context.jobs.pass_on(run)
+        result = "left to other workers"
+    else:
+        result = _executed(context, run)
+    time.sleep(context.rest.left_s())
+    return result
+
+
+def _executed(context: WorkerContext, run: str) -> str:
+    # A host that the store cannot be reached from would otherwise be the first one that takes each id.
+    lease_s = context.lease_s
+    job = _patiently(lambda: context.jobs.claim(run, host_name(), lease_s), REST_S)
     if job is None:
         return "nothing to do"
-    folder = context.root / f"{run}-{job.claim}"
-    record = RunFolder(context.place.runs / run)
-    with _Renewal(context, job) as renewal:
-        saving = _Saving(context, job, record, folder, renewal)
+    try:
+        with _attempt_folder(context.root, f"{run}-{job.claim}-") as folder:
+            return _saved(context, job, folder)
+    except (GivenBack, OSError) as cause:
+        context.rest.begin()
+        with suppress(LeaseLost, StoreError):  # then the claim expires
+            context.jobs.give_back(run, job.claim, " ".join(redact(str(cause)).split()))
+        return f"given back: {cause}"
+
+
+def _saved(context: WorkerContext, job: RemoteJob, folder: Path) -> str:
+    """Execute a job and save its result."""
+    record = RunFolder(folder / "runs" / job.spec.run)
+    with _Renewal(context, job, record) as renewal:
+        saving = _Saving(context, job, record, folder / FILES, renewal)
         try:
             return _attempted(context, job, saving, renewal)
         except LeaseLost as lost:
             return f"discarded: {lost}"
         finally:
-            if not saving.keeps_folder:
-                shutil.rmtree(folder, ignore_errors=True)
+            if saving.keeps_folder:
+                (folder / LOCK).unlink(missing_ok=True)
+
+
+@contextmanager
+def _attempt_folder(root: Path, prefix: str) -> Iterator[Path]:
+    """A folder for an attempt, which is removed at its end, or by `remove_leftovers`, while it has a lock."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(mkdtemp(prefix=prefix, dir=root))
+    with folder_lock(folder, f"attempt {folder.name}"):
+        try:
+            yield folder
+        finally:
+            if (folder / LOCK).exists():
+                _remove(folder)
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove the folders of attempts whose process was killed."""
+    for lock in root.glob(f"*/{LOCK}"):
+        if is_held(lock) is False:
+            _remove(lock.parent)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of an attempt; the lock last, so that what an agent still writes is removed later."""
+    shutil.rmtree(folder / FILES, ignore_errors=True)
+    if not (folder / FILES).exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Renewal:
     """Renews the claim of one job in a thread, and passes on what the batch requests."""
 
-    def __init__(self, context: WorkerContext, job: RemoteJob) -> None:
+    def __init__(self, context: WorkerContext, job: RemoteJob, record: RunFolder) -> None:
         self.interrupt = Interrupt()
         self.lost = False
         self.has_record = False
         """Whether the record of the run is rebuilt, so that messages of operators can be announced to it."""
-        self._context, self._job = context, job
+        self._context, self._job, self._record = context, job, record
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=self._renew, name=f"renew-{job.spec.run}", daemon=True
@@ -137,7 +228,7 @@ class _Renewal:
             stop = job.stop
             if self.has_record and job.announced != announced:
                 with suppress(OSError):  # the run has not made its folder yet
-                    announce(self._context.place.runs / run)
+                    announce(self._record.path)
                     announced = job.announced
             if stop is Stop.GENTLY and not self.interrupt.asked:
                 self.interrupt.ask("the batch")
@@ -163,27 +254,27 @@ class _Saving(RunView):
         self._pending: list[dict[str, Any]] = []
         self._parcel, self._number = job.work, 0
         self._not_pushed = ""
+        self._run: Mapping[str, Any] | None = None
+        """The last run.json of this attempt; `None`: it has not started."""
 
     def started(self, run: dict[str, Any]) -> None:
+        self._run = run
         self._save(run)
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
+        self._run = run
         self._pending.append(iteration_values(self.record, facts))
         if facts["outcome"] != ExitReason.COMPLETED:
             self._save(run)  # the last iteration is saved with the end: a successor repeats neither
 
-    def finish(self, outcome: AttemptOutcome, *, has_work: bool = True) -> None:
-        """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`.
-
-        Without work of its own the job keeps that of the workers before.
-        """
+    def finish(self, outcome: AttemptOutcome) -> None:
+        """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`."""
         run = read_run(self.record) or dict(self._job.run or {})
         parcel, problem, self.keeps_folder = NO_PARCEL, "", False
         try:
             self._check_lease()
-            if has_work:
-                parcel = self._packed(ended=True)
-                problem = self._not_pushed
+            parcel = self._packed(ended=True)
+            problem = self._not_pushed
         except (
             NOT_SENT
         ) as error:  # the end still counts: another worker would repeat the work and its cost
@@ -193,6 +284,15 @@ class _Saving(RunView):
         if problem:
             outcome, run = _with_problem(outcome, run, problem, is_lost=self.keeps_folder)
         self._write(run, outcome_values(outcome), parcel)
+
+    def cut_off(self, state: RunState) -> None:
+        """Save what another worker continues from: the cost, and the work if it can be sent."""
+        if self._run is None:
+            return
+        parcel = NO_PARCEL
+        with suppress(*NOT_SENT):
+            parcel = self._packed(ended=False)
+        self._write({**self._run, "state": state.dump()}, None, parcel)
 
     def _save(self, run: Mapping[str, Any]) -> None:
         try:
@@ -247,8 +347,12 @@ class _Saving(RunView):
         return Parcel(sent, commit, head, reference)
 
     def _pushed(self, commit: str) -> str:
-        """Push the work. Returns its reference in the repository; empty: it could not be pushed."""
-        reference = f"refs/switchgear/runs/{self._job.spec.run}"
+        """Push the work. Returns its reference in the repository; empty: it could not be pushed.
+
+        Each claim has its own: a worker that has lost its claim cannot replace the work of its successor.
+        """
+        run, claim = self._job.spec.run, self._job.claim
+        reference = f"refs/switchgear/runs/{run}" + (f"-{claim}" if claim > 1 else "")
         try:
             push(self.folder, commit, reference)
         except TransferError as error:  # the store has it, too
@@ -294,20 +398,19 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
     spec, folder = job.spec, saving.folder
     try:
         _rebuilt(context, job, saving.record, folder)
+        task = task_of(spec.task)
+        agent = agent_of(options_of(context.place, task))
     except StoreError as trouble:  # the claim expires, and another worker takes the job
         raise LeaseLost(str(trouble)) from trouble
-    except (TransferError, OSError) as problem:
-        if renewal.lost:
-            raise LeaseLost(str(problem)) from problem
-        failed = AttemptOutcome(None, f"{host_name()}: {problem}", began=job.claim > 1)
-        saving.finish(failed, has_work=False)
-        return f"failed: {problem}"
+    except (TransferError, OSError, ValueError) as problem:
+        raise GivenBack(str(problem)) from problem
+    if missing := missing_program(agent, folder / spec.inside):
+        raise GivenBack(missing)
     renewal.has_record = True
     if job.announced:  # while the job waited: the first prompt has it
         with suppress(OSError):
             saving.record.make()
             announce(saving.record.path)
-    task = task_of(spec.task)
     progress = Progress(
         Status.RUNNING, run=spec.run, folder=str(folder / spec.inside), timeout_s=spec.timeout_s
     )
@@ -319,14 +422,21 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         # Dates on the clock that all hosts share: the one of this host may be off.
         time=Time(wall=context.jobs.now_s),
     )
-    outcome = run_attempt(context.place, _within_grant(attempt, job))
+    place = context.place._replace(runs=saving.record.path.parent)
+    outcome = run_attempt(place, _within_grant(attempt, job))
     if renewal.lost:
         raise LeaseLost("the claim was not renewed in time")
     if isinstance(
         outcome.error, StoreError
     ):  # not a fault of the task: another claim continues with it
         raise LeaseLost(outcome.problem)
-    _finish(saving, outcome, context.lease_s)
+    result = outcome.result
+    if result is not None and result.exit_reason is ExitReason.DISK_FULL:
+        saving.cut_off(result.state)
+        raise GivenBack(outcome.reason)
+    if not outcome.began and is_disk_full(outcome.error):
+        raise GivenBack(outcome.problem)
+    _patiently(lambda: saving.finish(outcome), context.lease_s)
     return "done" if outcome.result is None else str(outcome.result.exit_reason)
 
 
@@ -339,24 +449,21 @@ def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
     return attempt._replace(grant_micros=max(0, grant - max(0, spent)))
 
 
-def _finish(saving: _Saving, outcome: AttemptOutcome, patience_s: float) -> None:
-    """Save the end; wait for a store that is briefly unavailable."""
+def _patiently(work: Callable[[], T], patience_s: float) -> T:
+    """Do it; wait for a store that is briefly unavailable."""
     until_s = time.monotonic() + patience_s
     while True:
         try:
-            saving.finish(outcome)
+            return work()
         except StoreError:
             if time.monotonic() >= until_s:
                 raise
             time.sleep(0.2)
-        else:
-            return
 
 
 def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> None:
     """Rebuild the folder and the record as the last worker saved them."""
     jobs, spec = context.jobs, job.spec
-    shutil.rmtree(record.path, ignore_errors=True)
     context.starts.unpack(lambda: jobs.fetch(spec.start.name), folder, spec.start, spec.repository)
     if job.run is None:
         return

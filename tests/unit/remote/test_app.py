@@ -1,8 +1,19 @@
-"""The broker and the queues of a store."""
+"""The broker and the queues of a store, and the threads of a worker."""
+
+import threading
 
 import pytest
+from celery.concurrency import get_implementation
 
-from switchgear._remote.app import Broker, application, broker_of_store, queue_of, queues_of
+from switchgear._remote.app import (
+    Broker,
+    Threads,
+    application,
+    broker_of_store,
+    queue_of,
+    queues_of,
+)
+from timeouts import LIMIT_S
 
 
 @pytest.mark.parametrize(
@@ -34,3 +45,22 @@ def test_namespaces_have_queues_of_their_own() -> None:
     assert queue_of(("gpu",), "team-a") == "team-a.gpu"
     assert queues_of(("gpu",), "team-a") == ["team-a", "team-a.gpu"]
     assert not set(queues_of(("gpu",), "team-a")) & set(queues_of(("gpu",)))
+
+
+def test_no_label_names_the_queue_of_several() -> None:
+    with pytest.raises(ValueError, match="'big\\+gpu' contains '\\+'"):
+        queues_of(("big+gpu",))
+
+
+def test_celery_can_change_the_number_of_threads_of_a_worker() -> None:
+    pool = get_implementation(application(Broker("memory://")).conf.worker_pool)(1)
+    assert isinstance(pool, Threads)
+    pool.grow(2)
+    together = threading.Barrier(3)
+    results = [pool.on_apply(together.wait, (LIMIT_S,)) for _ in range(3)]
+    for result in results:
+        result.wait(LIMIT_S)
+    assert not together.broken
+    pool.shrink(2)
+    assert pool.num_processes == 1
+    pool.on_stop()

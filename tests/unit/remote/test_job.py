@@ -171,6 +171,34 @@ def test_a_job_survives_its_storage() -> None:
     assert RemoteJob.load(job.dump()) == job
 
 
+@pytest.mark.parametrize("field", ["commit", "head"])
+def test_what_another_host_saved_as_a_commit_is_one(field: str) -> None:
+    job = RemoteJob(SPEC, work=Parcel("w:1", "a" * 40, "b" * 40, "refs/x"))
+    assert RemoteJob.load(job.dump()) == job
+    option = job.work._replace(**{field: "--output=file"})
+    with pytest.raises(ValueError, match="'--output=file' is not a commit"):
+        RemoteJob.load(job._replace(work=option).dump())
+
+
+def test_a_job_that_is_given_back_waits_for_another_worker(jobs: Jobs, clock: FakeClock) -> None:
+    for number in range(MOST_LOSSES):
+        job = jobs.claim("r1", f"w{number}", LEASE_S)
+        assert job is not None
+        jobs.give_back("r1", job.claim, "no room")
+        with pytest.raises(LeaseLost):
+            jobs.save("r1", job.claim, record={}, outcome=outcome())
+    job = jobs.get("r1")
+    assert job is not None
+    assert (job.state, job.drops, job.notes[-1]) == (
+        JobState.WAITING,
+        MOST_LOSSES,
+        "w9 cannot execute it: no room",
+    )
+    assert is_given_up(job, clock())
+    assert jobs.claim("r1", "another", LEASE_S) is None
+    assert jobs.withdraw("r1", outcome("agent_error"))
+
+
 def test_notes_are_bounded_and_each_is_kept_once() -> None:
     job = RemoteJob(SPEC)
     for number in range(100):

@@ -183,6 +183,15 @@ def test_a_worker_keeps_only_the_latest_starts(project: Path, tmp_path: Path) ->
     assert len([*(tmp_path / "starts").iterdir()]) == parcel.MOST_STARTS
 
 
+def test_a_start_that_two_threads_keep_at_once_is_kept_once(project: Path, tmp_path: Path) -> None:
+    parcel, other = sent(project, tmp_path)
+    starts = UnpackedStarts(tmp_path / "starts")
+    starts.unpack(lambda: bundled(project, parcel.reference), tmp_path / "one", parcel, "")
+    [kept] = (tmp_path / "starts").iterdir()
+    starts._keep(other, kept)
+    assert [*(tmp_path / "starts").iterdir()] == [kept]
+
+
 def test_an_empty_folder_in_which_nothing_was_done_stays_empty(tmp_path: Path) -> None:
     project = tmp_path / "empty"
     project.mkdir()

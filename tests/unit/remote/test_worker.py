@@ -1,5 +1,7 @@
 """An attempt goes to a worker and comes back, in one process; what cannot come back is never done again."""
 
+import errno
+import os
 import shlex
 import shutil
 import subprocess
@@ -22,10 +24,16 @@ from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sending
 from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
-from switchgear._remote.jobs import NO_PARCEL, Jobs, held_elsewhere
+from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
-from switchgear._remote.worker import WorkerContext, execute
-from switchgear._run.batch.attempt import Attempt, AttemptDependencies, AttemptOutcome
+from switchgear._remote.transfer import write_iterations
+from switchgear._remote.worker import Rest, WorkerContext, execute, remove_leftovers
+from switchgear._run.batch.attempt import (
+    Attempt,
+    AttemptDependencies,
+    AttemptOutcome,
+    run_attempt,
+)
 from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce, has_messages, inbox_name
@@ -112,8 +120,8 @@ class Crew:
 
     def work(self, run: str) -> None:
         root = self.folder / "worker"
-        context = WorkerContext(self.jobs, self.there, root / "work", UnpackedStarts(root / "s"))
-        execute(context, run)
+        starts, rest = UnpackedStarts(root / "s"), Rest(rest_s=0.0)
+        execute(WorkerContext(self.jobs, self.there, root / "work", starts, rest), run)
 
     def run(self, *, forget: bool = True) -> AttemptOutcome:
         flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck}
@@ -227,7 +235,9 @@ def test_work_that_is_too_large_ends_the_task_once_and_stays_on_its_host(
     assert "the work could not be sent and is on" in result.reason
     [kept] = (crew.folder / "worker" / "work").iterdir()
     assert str(kept) in result.reason
-    assert (kept / "count").read_text() == "once\n"
+    assert (kept / "files" / "count").read_text() == "once\n"
+    remove_leftovers(kept.parent)
+    assert kept.is_dir(), "the work is only there"
     assert not (crew.project / "work.txt").exists()
     assert crew.shown["exit_reason"] == "agent_error"
 
@@ -243,6 +253,31 @@ def test_work_that_is_too_large_for_the_store_comes_from_the_repository(
     monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
     assert result_of(crew.run()).success
     assert (crew.project / "large").stat().st_size == 20_000
+
+
+def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
+    shared = crew.folder / "shared.git"
+    git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
+    crew.repository, work, lost = str(shared), crew.work, ["r1"]
+
+    def work_after_a_lost_worker(run: str) -> None:
+        if lost and crew.jobs.claim(lost.pop(), "lost", 60.0) is not None:
+            crew.clock_s += 60.0
+        work(run)
+
+    crew.work = work_after_a_lost_worker  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    pushed = git(shared, "for-each-ref", "--format=%(refname)", "refs/switchgear/runs")
+    assert pushed.split() == ["refs/switchgear/runs/r1-2"], "the lost worker may push to r1 later"
+
+
+def test_a_batch_removes_what_a_killed_worker_has_sent(crew: Crew) -> None:
+    kept, orphan = crew.jobs.send("other-1-1", b"x"), crew.jobs.send("r1-7-1", b"x")
+    result_of(crew.run())
+    assert crew.jobs.fetch(kept) == b"x"
+    with pytest.raises(TransferError, match="part 0 of r1-7-1 is no longer in memory:"):
+        crew.jobs.fetch(orphan)
+    assert crew.jobs._ledger.keys("parcel") == ["other-1-1.0"]
 
 
 def test_a_repository_that_takes_no_work_is_a_note(crew: Crew) -> None:
@@ -275,6 +310,56 @@ def test_work_that_does_not_arrive_is_not_done_and_stays_in_the_store(
     job = crew.jobs.get("r1")
     assert job is not None
     assert fetch(job.work.name)
+    monkeypatch.setattr(crew.jobs, "fetch", fetch)
+    again = result_of(crew.run())
+    assert (again.success, again.state.spent_micros) == (True, CENT)
+    assert (crew.published, (crew.project / "count").read_text()) == (1, "once\n")
+
+
+def test_an_attempt_continues_while_its_record_cannot_be_written(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, errors = RunFolder.write, [OSError(errno.ENOSPC, "No space left on device")] * 2
+
+    def written(record: RunFolder, run: dict[str, Any]) -> None:
+        if errors and record.path.is_relative_to(crew.here.runs):
+            raise errors.pop()
+        write(record, run)
+
+    monkeypatch.setattr(RunFolder, "write", written)
+    assert result_of(crew.run()).success
+    assert errors == []
+    assert crew.said == ["[t] its record cannot be written: [Errno 28] No space left on device"]
+    assert (crew.shown["success"], crew.published) == (True, 1)
+
+
+def test_work_that_the_store_has_lost_is_not_waited_for(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = crew.jobs.save
+
+    def saved_and_lost(*given: Any, **named: Any) -> None:
+        save(*given, **named)
+        crew.jobs.drop(named["work"].name)
+
+    monkeypatch.setattr(crew.jobs, "save", saved_and_lost)
+    result = result_of(crew.run())
+    assert result.exit_reason is ExitReason.AGENT_ERROR
+    assert "did not arrive: part 0 of r1-1-1 is no longer in memory:" in result.reason
+
+
+def test_a_task_whose_job_the_store_has_lost_ends(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def emptied(run: str) -> None:
+        job = crew.jobs.claim(run, "one", 60.0)
+        assert job is not None
+        crew.jobs.forget(job)
+
+    monkeypatch.setattr(crew, "work", emptied)
+    outcome = crew.run()
+    assert result_of(outcome).reason.startswith("the store no longer has the job")
+    assert outcome.unpriced
 
 
 def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is(
@@ -292,9 +377,155 @@ def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is
 
     monkeypatch.setattr(worker, "_rebuilt", fails)
     monkeypatch.setattr(crew.jobs, "save", saved)
-    assert crew.run().problem.endswith(": no space left")
-    assert sent == [NO_PARCEL]
+    assert result_of(crew.run()).reason.endswith(": no space left")
+    assert sent == []
     assert not [*(crew.folder / "worker" / "work").iterdir()]
+
+
+def test_a_task_that_one_host_cannot_begin_is_done_by_another(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpack, failures = (
+        UnpackedStarts.unpack,
+        ["x could not be fetched: no password TOKEN=sk-1234567890"],
+    )
+
+    def unpacked(*given: Any) -> None:
+        if failures:
+            raise TransferError(failures.pop())
+        unpack(*given)
+
+    monkeypatch.setattr(UnpackedStarts, "unpack", unpacked)
+    result = result_of(crew.run())
+    assert (result.success, result.state.iterations) == (True, 1)
+    assert (crew.project / "count").read_text() == "once\n"
+    [note] = crew.said
+    host = worker.host_name()
+    assert note.startswith(f"[t] {host} cannot execute it: x could not be fetched: no password")
+    assert "sk-1234567890" not in note
+
+
+def test_a_host_without_the_agent_of_a_task_gives_it_back(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.environ["PATH"]
+
+    def installed_at_second(run: str, labels: tuple[str, ...]) -> None:
+        monkeypatch.setenv("PATH", path if crew.published else "/nowhere:" + str(crew.folder))
+        publish(run, labels)
+
+    publish, crew.publish = crew.publish, installed_at_second  # type: ignore[method-assign]
+    (crew.folder / "git").symlink_to(str(shutil.which("git")))
+    result = result_of(crew.run())
+    assert (result.success, result.state.iterations) == (True, 1)
+    why = "there is no program 'sh' on the PATH; install it, or name another command"
+    assert crew.said == [f"[t] {worker.host_name()} cannot execute it: {why}"]
+
+
+def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, reasons = run_attempt, [ExitReason.DISK_FULL]
+
+    def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+        outcome = run(place, attempt)
+        if not reasons:
+            return outcome
+        result = result_of(outcome)._replace(exit_reason=reasons.pop(), reason="the disk is full")
+        return outcome._replace(result=result)
+
+    monkeypatch.setattr(worker, "run_attempt", full_at_first)
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, 2 * CENT)
+    assert (crew.project / "count").read_text() == "once\nonce\n"
+    assert crew.lines.calls == ["started", "iteration ended", "iteration ended", "ended"]
+    assert crew.said == [f"[t] {worker.host_name()} cannot execute it: the disk is full"]
+
+
+def test_a_host_without_room_for_the_record_of_a_run_gives_it_back(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, errors = RunFolder.make, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def made(record: RunFolder) -> None:
+        if errors and not record.path.is_relative_to(crew.here.runs):
+            raise errors.pop()
+        make(record)
+
+    monkeypatch.setattr(RunFolder, "make", made)
+    assert result_of(crew.run()).success
+    [note] = crew.said
+    assert "cannot execute it: " in note
+    assert "No space left on device" in note
+
+
+def test_a_worker_that_gave_a_task_back_leaves_tasks_to_others_for_a_while(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept, now_s = list[float](), 1000.0
+    monkeypatch.setattr("switchgear._remote.worker.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("switchgear._remote.worker.time.sleep", slept.append)
+    crew.jobs.order(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
+    root, rest = crew.folder / "worker", Rest(rest_s=30.0)
+    context = WorkerContext(crew.jobs, crew.there, root, UnpackedStarts(root / "s"), rest)
+    rest.begin()
+    assert execute(context, "r1") == "left to other workers"
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert (job.claim, job.drops, slept) == (0, 1, [30.0])
+    assert crew.jobs.claim("r1", "one", 60.0) is not None
+    execute(context, "r1")
+    execute(context, "no such run")
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert (job.holder, job.drops) == ("one", 1), "another one works on it"
+    assert crew.jobs.get("no such run") is None
+    now_s += 30.0
+    assert rest.left_s() == 0.0
+
+
+def test_a_worker_waits_for_the_store_before_it_claims(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, troubles, slept = crew.jobs.claim, 2, list[float]()
+
+    def unavailable_at_first(run: str, holder: str, lease_s: float) -> RemoteJob | None:
+        nonlocal troubles
+        troubles -= 1
+        if troubles >= 0:
+            raise StoreError("redis://box", "it cannot be reached", "check that it runs")
+        return claim(run, holder, lease_s)
+
+    monkeypatch.setattr(crew.jobs, "claim", unavailable_at_first)
+    monkeypatch.setattr("switchgear._remote.worker.time.sleep", slept.append)
+    crew.jobs.order(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel("start:1")))
+    crew.work("r1")
+    assert slept[:2] == [0.2, 0.2]
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert job.claim == 1
+
+
+def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("killed", "running", "kept"):
+        (tmp_path / name / "files").mkdir(parents=True)
+    (tmp_path / "killed" / "lock").touch()
+    with folder_lock(tmp_path / "running", "attempt running"):
+        remove_leftovers(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kept", "running"]
+
+
+def test_the_number_of_an_iteration_is_no_path(tmp_path: Path) -> None:
+    record = RunFolder(tmp_path / "runs" / "r1")
+    with pytest.raises(ValueError, match="invalid literal"):
+        write_iterations(record, [{"number": "../../../x", "facts": {}, "log": "x"}])
+    assert not [*tmp_path.rglob("x*")]
+
+
+def test_an_attempt_leaves_no_files_on_its_host(crew: Crew) -> None:
+    result_of(crew.run())
+    assert [*(crew.folder / "worker" / "work").iterdir()] == []
+    assert sorted(each.name for each in (crew.folder / "worker").iterdir()) == ["s", "work"]
 
 
 def test_a_task_with_which_every_worker_is_lost_ends(
@@ -366,10 +597,23 @@ def test_a_run_that_no_worker_can_begin_has_an_end(
         raise TransferError("the bundle is damaged")
 
     monkeypatch.setattr(UnpackedStarts, "unpack", unpack)
+    result = result_of(crew.run())
+    assert crew.published == MOST_LOSSES
+    assert (result.exit_reason, result.state.iterations) == (ExitReason.AGENT_ERROR, 0)
+    why = f"{MOST_LOSSES} attempts at iteration 1 failed in a row: {worker.host_name()} cannot "
+    assert result.reason == why + "execute it: the bundle is damaged"
+    assert crew.shown["reason"] == result.reason
+
+
+def test_a_run_that_a_worker_could_not_end_has_an_end(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = AttemptOutcome(None, "it could not be run: KeyError: 'x'", began=False)
+    monkeypatch.setattr(worker, "run_attempt", lambda *_: failed)
     outcome = crew.run()
     assert (outcome.result, outcome.began) == (None, False)
     assert crew.shown["exit_reason"] == "agent_error"
-    assert crew.shown["reason"].endswith("the bundle is damaged")
+    assert crew.shown["reason"] == failed.problem
 
 
 def test_a_run_that_could_not_be_ordered_leaves_no_folder(crew: Crew) -> None:

@@ -155,3 +155,13 @@ def test_an_agent_of_its_own_replaces_the_command_of_the_defaults(tmp_path: Path
 def test_half_of_a_surrogate_pair_is_reported_before_anything_starts(tmp_path: Path) -> None:
     problem = wrong(tmp_path, 'tasks:\n  - {name: a, task: "do \\ud800 it", agent: codex}')
     assert "tasks.yaml:2: tasks[0].task: 'do \\ud800 it' has half of a surrogate pair" in problem
+
+
+def test_a_label_among_the_needs_is_no_task(tmp_path: Path) -> None:
+    [task] = read(tmp_path, f"labels: [gpu, big]\n{TASK}, needs: [gpu]}}\n")
+    assert (task.needs, task.labels) == ((), ("gpu",))
+
+
+def test_a_label_is_a_name(tmp_path: Path) -> None:
+    message = wrong(tmp_path, f"labels: [big+gpu]\n{TASK}}}\n")
+    assert "labels: is 'big+gpu': it must be a name of letters, digits" in message

@@ -50,6 +50,10 @@ def _names(key: str, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _labels(key: str, value: Any) -> tuple[str, ...]:
+    return tuple(_name(key, each) for each in _names(key, value))
+
+
 def _flag(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{key} is {shown(value)}: it must be true or false")
@@ -128,7 +132,7 @@ WHOLE: dict[str, Read] = {
     "parallel": _read_int(1, MOST_PARALLEL),
     "budget": _amount(micros),
     "on_open": _one_of(*OPEN_CHOICES),
-    "labels": _names,
+    "labels": _labels,
 }
 TASK: dict[str, Read] = {
     "name": _name,
