@@ -18,7 +18,7 @@ def new_run() -> SuccessRun:
 
 
 def take(run: SuccessRun, tickets: int) -> int:
-    return sum(1 for _ in range(tickets) if next(run.tickets, 0) is None)
+    return sum(1 for _ in range(tickets) if next(run.tickets, None) is not None)
 
 
 def test_a_run_counts_each_ticket_once() -> None:

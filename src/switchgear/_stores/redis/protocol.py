@@ -495,7 +495,7 @@ class Protocol:
         self, key: str, policy: Policy, mail: Mail, lost: Lost
     ) -> Generator[Call, Any, Step]:
         """Wait in the inbox for an answer; lead when it is this process's turn, or when no process does."""
-        self.known.heat(key, hot=len(lost.waiting) > 1)
+        self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > 1)
         deadline_s = monotonic() + self._timeout_s
         patient = True
         while True:
@@ -504,7 +504,7 @@ class Protocol:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
-            place = place_of(lost.waiting, mail.token.encode())
+            place = lost.place or place_of(lost.waiting, mail.token.encode())
             # Not to be seen: answered, or behind more than one commit takes.
             waits = place is not None or len(lost.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
@@ -513,7 +513,7 @@ class Protocol:
                     return done
                 continue
             answers = self.names.answers + mail.token
-            wait_s = PATIENCE_S + STAGGER_S * max(place or 0, lost.place)
+            wait_s = PATIENCE_S + STAGGER_S * (place or 0)
             wait_s = min(wait_s, self._timeout_s / 2)  # below the timeout of the socket
             popped = yield Wait(answers, min(wait_s, max(left_s, 0.01)))
             if popped is not None and popped[1] != script.LEAD:

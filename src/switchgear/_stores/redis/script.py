@@ -52,19 +52,20 @@ local function clear_confirmed()
   for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[23 + i]) end
 end
 if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
-local have = redis.call('GET', value)
 if identity ~= '' then
   local receipt = redis.call('GET', receipts .. identity)
-  if receipt then return {{3, now[1], now[2], have, receipt, nonce}} end
+  if receipt then return {{3, now[1], now[2], redis.call('GET', value), receipt, nonce}} end
 end
-local waiting = redis.call('LRANGE', inbox, 0, {BATCH - 1})
 
 local function answer(to, text)
   redis.call('RPUSH', answers .. to, text)
   redis.call('PEXPIRE', answers .. to, {ANSWER_MS})
 end
 
+-- What is not needed is not read: hundreds of processes may queue at once, and each waits for those before it.
 local how, what = expected:sub(1, 1), expected:sub(2)
+local have = how ~= '?' and redis.call('GET', value)
+local waiting = taken > 0 and redis.call('LRANGE', inbox, 0, taken - 1)
 local same = how == '-' and not have
 if have and how == '=' then same = have:sub(1, #what) == what end
 if have and how == '#' then same = have == what end
@@ -80,7 +81,7 @@ if same and new == '' then
 end
 if have and mine ~= '' and have:sub(1, #mine) == mine then return {{1, now[1], now[2], nonce}} end
 
-if same and (taken > 0 or #waiting == 0 or alone == '') then
+if same and (taken > 0 or alone == '' or not redis.call('LINDEX', inbox, 0)) then
   if aside ~= '' then
     redis.call('RENAME', value, aside)
     redis.call('PEXPIRE', aside, aside_ms)
@@ -115,22 +116,19 @@ end
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
 if entry ~= '' and not mail then
-  local known, line = false, token .. '\\n'
-  for i = 1, #waiting do known = known or waiting[i]:sub(1, #line) == line end
-  if not known then
-    local place = redis.call('RPUSH', inbox, entry) - 1
-    redis.call('PEXPIRE', inbox, aside_ms)
-    -- Only the first in the queue needs the waiting entries; the others wait.
-    if place > 0 then
-      clear_confirmed()
-      return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false, place, nonce}}
-    end
-    waiting[1] = entry
+  redis.call('LREM', inbox, -1, entry)  -- a call that arrives twice queues once
+  local place = redis.call('RPUSH', inbox, entry) - 1
+  redis.call('PEXPIRE', inbox, aside_ms)
+  if place > 0 then
+    clear_confirmed()
+    return {{0, now[1], now[2], false, {{}}, false, place, nonce}}
   end
 end
 clear_confirmed()
+if how == '?' then have = redis.call('GET', value) end
 -- Who is not in the queue tries again by the value: many waiting messages would be a long reply.
-return {{0, now[1], now[2], have, token ~= '' and waiting or {{}}, mail, 0, nonce}}
+waiting = token ~= '' and redis.call('LRANGE', inbox, 0, {BATCH - 1}) or {{}}
+return {{0, now[1], now[2], have, waiting, mail, 0, nonce}}
 """
 
 FORGET = """

@@ -142,7 +142,7 @@ class RedisStore:
             timeout_s=self._timeout_s,
         )
         self._names = self._protocol.names
-        self._clients = Clients(self._address, self._timeout_s)
+        self._clients = Clients(self._address, self._timeout_s, self._names.root)
         self._clock = clock
         self._read = VerifiedReader(self._run, self._protocol)
         self._loaded: set[str] = set()
@@ -391,11 +391,12 @@ class RedisStore:
                 cut, asked_s = None, monotonic()
                 try:
                     if isinstance(call, Wait):
-                        reply = client.blpop(call.answers, call.wait_s)
+                        reply = self._clients.ask("BLPOP", call.answers, call.wait_s)
                     elif call.text in self._loaded:
-                        reply = client.evalsha(script.SHAS[call.text], *call.arguments())
+                        name = script.SHAS[call.text]
+                        reply = self._clients.ask("EVALSHA", name, *call.arguments())
                     else:
-                        reply = client.eval(call.text, *call.arguments())
+                        reply = self._clients.ask("EVAL", call.text, *call.arguments())
                 except self._clients.errors as error:
                     cut = self._cut_from_error(error)
                 except BaseException:
