@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
-from switchgear._core.evidence import fold, fold_records, is_crowded, summary
+from switchgear._core.evidence import FLOWING, fold, fold_records, is_crowded, summary
 from switchgear._core.machine import standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
@@ -380,7 +380,7 @@ class Protocol:
         if receipt is None:
             # One that folded the queue and is of an older version leaves an answer and no receipt.
             found = [answer for answer in answers if answer != script.LEAD]
-            return self._step_from_answer(policy, found[0]) if found else None
+            return self._step_from_answer(key, policy, found[0]) if found else None
         return self._step_from_receipt(key, policy, mail, Received(have, receipt))
 
     def _step_from_receipt(self, key: str, policy: Policy, mail: Mail, received: Received) -> Step:
@@ -422,7 +422,7 @@ class Protocol:
             exchange = exchange._replace(
                 identity=mail.token,
                 outcome=_outcome(message, done),
-                warm=_warm(key, message),
+                warm=_needed(_warm(key, message), done.circuit),
             )
             lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
             if lost is None:
@@ -500,7 +500,7 @@ class Protocol:
         patient = True
         while True:
             if lost.mail not in (None, script.LEAD):
-                return self._step_from_answer(policy, lost.mail or b"")
+                return self._step_from_answer(key, policy, lost.mail or b"")
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
@@ -517,7 +517,7 @@ class Protocol:
             wait_s = min(wait_s, self._timeout_s / 2)  # below the timeout of the socket
             popped = yield Wait(answers, min(wait_s, max(left_s, 0.01)))
             if popped is not None and popped[1] != script.LEAD:
-                return self._step_from_answer(policy, popped[1])
+                return self._step_from_answer(key, policy, popped[1])
             patient = popped is not None
             look = Exchange(b"?", token=mail.token, identity=mail.token)
             seen = yield from self._exchange(key, look)
@@ -549,7 +549,7 @@ class Protocol:
         own = folded.steps.get(mail.token.encode())
         exchange = exchange._replace(
             answers=folded.answers(mail.token.encode()),
-            warm=folded.warm,
+            warm=_needed(folded.warm, folded.circuit),
             token=mail.token,
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
@@ -563,7 +563,7 @@ class Protocol:
         sealed = _sealed(exchange, folded)
         self.known.keep(sealed)
         if own is not None:
-            sealed = yield from self._drain(key, policy, sealed, script.queued(reply))
+            sealed = yield from self._drain(key, policy, sealed, script.queued(reply), folded.warm)
             circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
             return own._replace(circuit=circuit), lost
         look = Exchange(b"?", token=mail.token, identity=mail.token)
@@ -573,11 +573,12 @@ class Protocol:
         return None, after or lost
 
     def _drain(
-        self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes]
+        self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes], warm: bytes
     ) -> Generator[Call, Any, Sealed]:
         """Also commit what queued during our commit: to wake another process would take longer.
 
-        Our own message is done. If this fails, the others take over after `PATIENCE_S`.
+        Our own message is done. If this fails, the others take over after `PATIENCE_S`. `warm`: what
+        was not published yet because of this.
         """
         for left in reversed(range(ROUNDS - 1)):
             if not waiting:
@@ -592,7 +593,8 @@ class Protocol:
                 base = base_of(sealed)
                 events = tuple(folded.events)
                 exchange = self._commit(folded.policy, base, folded.circuit, events, always=True)
-                exchange = exchange._replace(answers=folded.answers(b""), warm=folded.warm)
+                warm = _needed(folded.warm or warm, folded.circuit)
+                exchange = exchange._replace(answers=folded.answers(b""), warm=warm)
                 reply = yield from self._reply(key, exchange._replace(stays=left > 0))
             except (Cut, StoreError):
                 return sealed
@@ -602,8 +604,11 @@ class Protocol:
             self.known.keep(sealed)
         return sealed
 
-    def _step_from_answer(self, policy: Policy, raw: bytes) -> Step:
+    def _step_from_answer(self, key: str, policy: Policy, raw: bytes) -> Step:
         verdict, events, value = envelope.unseal_answer(raw)
+        copy = self.known.get(key, policy)
+        if copy is not None and value.startswith(copy.begins):  # it was pushed before
+            return Step(copy.circuit, verdict, events)
         sealed = envelope.unseal_for(value, policy, self.texts)
         self.known.keep(sealed)
         return Step(sealed.circuit, verdict, events)
@@ -614,7 +619,7 @@ class Protocol:
         if not removed and receipt is not None:
             return self._step_from_receipt(key, policy, mail, Received(have, receipt))
         if not removed and answer not in (None, script.LEAD):
-            return self._step_from_answer(policy, answer)
+            return self._step_from_answer(key, policy, answer)
         raise StoreUnavailable(
             self.label,
             f"circuit {key!r} has too many concurrent writers: no commit within {self._timeout_s:g} s",
@@ -779,3 +784,8 @@ def _warm(key: str, message: Message) -> bytes:
         process = "" if message.source is None else message.source.process
         return f"{process}\n{key}".encode()
     return b""
+
+
+def _needed(warm: bytes, circuit: Circuit) -> bytes:
+    """The same, if the reports of others can still matter: each process is woken, all at once."""
+    return warm if circuit.phase in FLOWING else b""

@@ -91,11 +91,13 @@ if same and (taken > 0 or alone == '' or not redis.call('LINDEX', inbox, 0)) the
   clear_confirmed()
   for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[23 + confirmed + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, shown) end
-  if warm ~= '' and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
+  if taken > 0 then redis.call('LTRIM', inbox, taken, -1) end
+  local left = taken > 0 and stays ~= '' and redis.call('LRANGE', inbox, 0, {BATCH - 1}) or {{}}
+  -- If the sender is going to commit more, what that does to the circuit decides whether this is needed.
+  if warm ~= '' and #left == 0 and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
     redis.call('PUBLISH', warm_channel, warm)
   end
   if taken > 0 then
-    redis.call('LTRIM', inbox, taken, -1)
     -- The next leader is woken first: all others in the queue wait for it.
     local next_one = stays == '' and redis.call('LINDEX', inbox, 0)
     if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
@@ -108,7 +110,7 @@ if same and (taken > 0 or alone == '' or not redis.call('LINDEX', inbox, 0)) the
         answer(whose, text .. '\\n' .. shown)
       end
     end
-    if stays ~= '' then return {{1, now[1], now[2], redis.call('LRANGE', inbox, 0, {BATCH - 1}), nonce}} end
+    if stays ~= '' then return {{1, now[1], now[2], left, nonce}} end
   end
   return {{1, now[1], now[2], nonce}}
 end
@@ -386,7 +388,7 @@ class Exchange(NamedTuple):
     outcome: bytes = APPLIED
     """The content of its receipt."""
     warm: bytes = b""
-    """What is published when a shared circuit fails: which process, which circuit."""
+    """What is published when a shared circuit fails: which process, which circuit. Not if the sender `stays` and more waits."""
     summary: bytes = b""
     """What is published and answered instead of the new value; empty: the value."""
     stays: bool = False
@@ -452,6 +454,8 @@ def outcome(reply: Any) -> Lost | Received | None:
     """What an exchange answered; `None`: done."""
     if int(reply[0]) == 3:
         return Received(reply[3], reply[4])
+    if int(reply[0]) == 4:
+        return Lost(None, [], None, int(reply[3]))
     if int(reply[0]):
         return None
     have, waiting, mail, place = reply[3:7]
