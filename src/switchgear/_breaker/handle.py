@@ -313,6 +313,9 @@ class Breaker:
     def send(self, message: Message) -> Verdict:
         """Send a message to the circuit unchanged, after pending reports."""
         check_message(message)
+        report = self._report_to_send_along()
+        if report is not None:
+            return self._apply_both(report, message)
         self._fold_pending()
         return self._apply(message)
 
@@ -895,6 +898,38 @@ class Breaker:
         done = self._store.apply(self.name, self.policy, message, now_s)
         if shared is not None:
             self._judge_own(shared, message, done.circuit, now_s)
+        late = self._take(done)
+        if late is not None:
+            self._fold(late)
+        return done.verdict
+
+    def _report_to_send_along(self) -> Record | None:
+        """The successes that are not reported yet, if one round trip reports them and another message."""
+        shared, run = self._shared, self._run
+        if shared is None or run is None or not run.is_pending or not self._store.pushes:
+            return None
+        if self._lock.is_mine() or self._store.is_mine():
+            return None
+        if self._refusals is not NO_REFUSALS and self._new_refusals():
+            return None
+        return next((report for report, _ in self._count_messages(run, 0)), None)
+
+    def _apply_both(self, report: Record, message: Message) -> Verdict:
+        """`_fold` the report and `_apply` the message together."""
+        shared: Any = self._shared  # and a store that pushes
+        store: Any = self._store
+        before = DatedRecord(self._now_s(), report)
+        self._with_source(shared, report, before.at_s)
+        now_s = self._now_s()
+        message = self._with_source(shared, message, now_s)
+        try:
+            done: Step = store.apply(self.name, self.policy, message, now_s, before=before)
+        except BaseException:
+            if not was_committed(report) and not was_committed(message):
+                self._put_back(report)
+            raise
+        for each in (report, message):
+            self._judge_own(shared, each, done.circuit, now_s)
         late = self._take(done)
         if late is not None:
             self._fold(late)

@@ -177,7 +177,7 @@ class SuccessRun:
         tickets: Any = self.tickets
         # C code reads how many are left and takes them, with no bytecode and so no other thread in between.
         left, _ = map(call, (tickets.__length_hint__, partial(tickets.__setstate__, TICKETS)))
-        taken = self.issued - left - self.counted + self.owed + len(self.times)
+        taken: int = self.issued - left - self.counted + self.owed + len(self.times)
         self.counted, self.owed, self.times = self.issued, 0, ()
         return taken
 

@@ -127,7 +127,7 @@ def test_a_waiter_that_is_not_first_is_answered(rules: Protocol) -> None:
     verdict = Verdict(True, Phase.CLOSED, permit=Permit(1))
     answer = envelope.seal_answer(verdict, ()) + b"\n" + value(rules, "9-x-4", 9)
     with pytest.raises(StopIteration) as done:
-        work.send((call.answers.encode(), answer))
+        work.send((call.answers[0].encode(), answer))
     assert done.value.value.verdict == verdict
     assert done.value.value.circuit.totals.succeeded == 9
 
@@ -135,7 +135,7 @@ def test_a_waiter_that_is_not_first_is_answered(rules: Protocol) -> None:
 def test_a_waiter_that_must_lead_leads(rules: Protocol) -> None:
     work, entry = queued(rules)
     call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
-    look = work.send((call.answers.encode(), LEAD))
+    look = work.send((call.answers[0].encode(), LEAD))
     assert look.args[0] == b"?"
     call = work.send(lost(value(rules, "8-x-4", 8), entry))
     assert call.args[0] == b'={"stamp":"8-x-4",'

@@ -6,7 +6,7 @@ inbox, where the first in the queue folds all messages in one commit and answers
 """
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from itertools import groupby
 from time import monotonic
 from typing import Any, NamedTuple
@@ -92,10 +92,10 @@ def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Ci
     )
 
 
-def place_of(waiting: list[bytes], token: bytes) -> int | None:
-    """The position of a message in the queue, from 0; `None`: it is not in the visible part."""
+def place_of(waiting: list[bytes], tokens: Container[bytes]) -> int | None:
+    """The position of the first of these messages in the queue, from 0; `None`: none is in the visible part."""
     for place, raw in enumerate(waiting):
-        if envelope.token_of(raw) == token:
+        if envelope.token_of(raw) in tokens:
             return place
     return None
 
@@ -288,6 +288,8 @@ class Cut(Exception):
 
     identity: str | None = None
     """The message whose outcome is unknown."""
+    before: str | None = None
+    """The same for the one that was sent before it; `None`: that one is applied."""
 
     def __init__(self, why: object, *, final: bool = False) -> None:
         super().__init__(why)
@@ -332,8 +334,9 @@ class Protocol:
         identity: str,
         *,
         again: bool,
+        first: Mail | None = None,
     ) -> Generator[Call, Any, Step]:
-        """Fold a message once, by compare-and-set or through the queue.
+        """Fold a message once, by compare-and-set or through the queue; `first`, if given, before it.
 
         `again`: its outcome is unknown, because its reply was lost or the thread was interrupted.
         Raises `Cut` with the identity when the outcome is unknown again.
@@ -341,28 +344,33 @@ class Protocol:
         if self._clock.is_guess(now_s):
             yield from self.look()
             now_s = self._clock.corrected(now_s)
+            first = first and first._replace(now_s=self._clock.corrected(first.now_s))
+        missing = first
         mail = Mail(identity, message, now_s, self.texts.text(policy))
         tries = TRIES_AFTER_CUT
         while True:
             try:
+                if again and missing and (yield from self._recall(key, policy, missing)):
+                    missing = None
                 done = (yield from self._recall(key, policy, mail)) if again else None
                 if done is None:
-                    done = yield from self._apply(key, policy, mail)
+                    done = yield from self._apply(key, policy, mail, missing)
             except Cut as cut:
                 again, tries = True, tries - 1
                 if cut.final or not tries:
-                    cut.identity = identity
+                    cut.identity, cut.before = identity, missing and missing.token
                     raise
                 continue
             except StoreError as error:
-                error.in_doubt = (
-                    identity  # it may wait in the queue, and be folded by another process
-                )
+                # They may wait in the queue, and be folded by another process.
+                error.in_doubt, error.before_in_doubt = identity, missing and missing.token
                 raise
             last_commit.message = message  # before its receipt may go
             if not again:
                 # A message that was sent twice keeps its receipt: the first may still be on its way.
                 self.known.confirm(identity)
+                if first is not None:
+                    self.known.confirm(first.token)
             return done
 
     def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:
@@ -398,12 +406,21 @@ class Protocol:
         verdict, events, _ = envelope.unseal_answer(received.receipt)
         return Step(circuit, verdict, events)
 
-    def _apply(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
+    def first(self, report: DatedRecord, policy: Policy) -> Mail:
+        """A report that is sent together with the message behind it."""
+        identity = self.known.identity(report.record) + script.UNHEARD
+        return Mail(identity, report.record, report.at_s, self.texts.text(policy))
+
+    def _apply(
+        self, key: str, policy: Policy, mail: Mail, first: Mail | None = None
+    ) -> Generator[Call, Any, Step]:
         message, now_s = mail.message, mail.now_s
         copy = self.known.get(key, policy)
         is_hot = self.known.is_hot(key) or (copy is not None and is_crowded(copy.circuit))
         if is_hot and not is_only_time(message):
-            lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
+            lost = yield from self._exchange(key, self._join(mail, Exchange(b"?"), first))
+            if first is not None:
+                last_commit.message = first.message  # it is in the queue, before the other
             if isinstance(lost, Received):
                 return self._step_from_receipt(key, policy, mail, lost)
             if lost is None:
@@ -412,7 +429,11 @@ class Protocol:
                     "the replies of the server do not match the requests",
                     "check the proxy",
                 )
-            return (yield from self._queue(key, policy, mail, lost))
+            return (yield from self._queue(key, policy, mail, lost, first))
+        if first is not None:
+            yield from self._apply(key, policy, first)
+            last_commit.message = first.message
+            copy = self.known.get(key, policy)
         base = FoldBase(b"-") if copy is None else base_of(copy)
         tries = TRIES + (copy is None)
         while True:
@@ -492,9 +513,13 @@ class Protocol:
     # The queue
 
     def _queue(
-        self, key: str, policy: Policy, mail: Mail, lost: Lost
+        self, key: str, policy: Policy, mail: Mail, lost: Lost, first: Mail | None = None
     ) -> Generator[Call, Any, Step]:
-        """Wait in the inbox for an answer; lead when it is this process's turn, or when no process does."""
+        """Wait in the inbox for an answer; lead when it is this process's turn, or when no process does.
+
+        The turn may be that of the message before ours, the `first`.
+        """
+        tokens = [mail.token] if first is None else [mail.token, first.token]
         self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > 1)
         deadline_s = monotonic() + self._timeout_s
         patient = True
@@ -504,7 +529,7 @@ class Protocol:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
-            place = lost.place or place_of(lost.waiting, mail.token.encode())
+            place = lost.place or place_of(lost.waiting, [each.encode() for each in tokens])
             # Not to be seen: answered, or behind more than one commit takes.
             waits = place is not None or len(lost.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
@@ -512,11 +537,11 @@ class Protocol:
                 if done is not None:
                     return done
                 continue
-            answers = self.names.answers + mail.token
+            answers = tuple(self.names.answers + each for each in tokens)
             wait_s = PATIENCE_S + STAGGER_S * (place or 0)
             wait_s = min(wait_s, self._timeout_s / 2)  # below the timeout of the socket
             popped = yield Wait(answers, min(wait_s, max(left_s, 0.01)))
-            if popped is not None and popped[1] != script.LEAD:
+            if popped and popped[1] != script.LEAD and popped[0] == answers[0].encode():
                 return self._step_from_answer(key, policy, popped[1])
             patient = popped is not None
             look = Exchange(b"?", token=mail.token, identity=mail.token)
@@ -658,9 +683,12 @@ class Protocol:
         why = "its clock jumps, or its answers take longer than the timeout"
         raise StoreUnavailable(self.label, why, "check the server's clock and load")
 
-    def _join(self, mail: Mail, exchange: Exchange) -> Exchange:
-        entry = envelope.seal_mail(mail)
-        return exchange._replace(entry=entry, token=mail.token, identity=mail.token)
+    def _join(self, mail: Mail, exchange: Exchange, first: Mail | None = None) -> Exchange:
+        entry, before = (
+            envelope.seal_mail(mail),
+            b"" if first is None else envelope.seal_mail(first),
+        )
+        return exchange._replace(entry=entry, before=before, token=mail.token, identity=mail.token)
 
     def _commit(
         self,

@@ -26,6 +26,8 @@ CONFIRMED = 64
 WARN_EVERY_MS = 250
 """How often it is published at most that a circuit fails: each time, every process that uses it is
 woken, and reports for a second."""
+UNHEARD = "|"
+"""What an identity ends with if its sender waits for the answer to the message behind it."""
 PLUS = "+"
 """What identities contain and the tokens of older versions do not: those never ask for receipts."""
 SUMMARY = "s"
@@ -42,14 +44,14 @@ local until_us = tonumber(ARGV[14])
 local nonce, receipts, identity, outcome = ARGV[15], ARGV[16], ARGV[17], ARGV[18]
 local confirmed, warm, warm_channel = tonumber(ARGV[19]), ARGV[20], ARGV[21]
 -- What other processes receive; only a process that commits needs the whole value.
-local shown, stays = ARGV[22] ~= '' and ARGV[22] or new, ARGV[23]
-local taken = (#ARGV - 23 - confirmed - lines) / 2
-local pairs_at = 23 + confirmed + lines
+local shown, stays, before = ARGV[22] ~= '' and ARGV[22] or new, ARGV[23], ARGV[24]
+local taken = (#ARGV - 24 - confirmed - lines) / 2
+local pairs_at = 24 + confirmed + lines
 
 local now = redis.call('TIME')
 -- After the first write, never before: a full server refuses only a script that has not written yet.
 local function clear_confirmed()
-  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[23 + i]) end
+  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[24 + i]) end
 end
 if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
 if identity ~= '' then
@@ -89,7 +91,7 @@ if same and (taken > 0 or alone == '' or not redis.call('LINDEX', inbox, 0)) the
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
   if identity ~= '' and taken == 0 then redis.call('SET', receipts .. identity, outcome, 'PX', {RECEIPT_MS}) end
   clear_confirmed()
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[23 + confirmed + i]) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[24 + confirmed + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, shown) end
   if taken > 0 then redis.call('LTRIM', inbox, taken, -1) end
   local left = taken > 0 and stays ~= '' and redis.call('LRANGE', inbox, 0, {BATCH - 1}) or {{}}
@@ -107,7 +109,7 @@ if same and (taken > 0 or alone == '' or not redis.call('LINDEX', inbox, 0)) the
         redis.call('SET', receipts .. whose, outcome, 'PX', {RECEIPT_MS})
       elseif text ~= '' then
         if whose:find('{PLUS}', 1, true) then redis.call('SET', receipts .. whose, text, 'PX', {RECEIPT_MS}) end
-        answer(whose, text .. '\\n' .. shown)
+        if whose:sub(-1) ~= '{UNHEARD}' then answer(whose, text .. '\\n' .. shown) end
       end
     end
     if stays ~= '' then return {{1, now[1], now[2], left, nonce}} end
@@ -118,8 +120,12 @@ end
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
 if entry ~= '' and not mail then
-  redis.call('LREM', inbox, -1, entry)  -- a call that arrives twice queues once
-  local place = redis.call('RPUSH', inbox, entry) - 1
+  local place = -1
+  for _, each in ipairs({{before, entry}}) do
+    redis.call('LREM', inbox, -1, each)  -- a call that arrives twice queues once
+    if each ~= '' then place = redis.call('RPUSH', inbox, each) - 1 end
+  end
+  if before ~= '' then place = place - 1 end
   redis.call('PEXPIRE', inbox, aside_ms)
   if place > 0 then
     clear_confirmed()
@@ -259,8 +265,8 @@ class Wait(NamedTuple):
     look again.
     """
 
-    answers: str
-    """The key of the answers to one message."""
+    answers: tuple[str, ...]
+    """The keys of the answers to a message and to the one before it."""
     wait_s: float
 
     def is_answered_by(self, reply: Any) -> bool:
@@ -268,7 +274,8 @@ class Wait(NamedTuple):
         if reply is None:
             return True
         pair = isinstance(reply, list | tuple) and len(reply) == 2
-        return pair and reply[0] == self.answers.encode() and isinstance(reply[1], bytes)
+        keys = [key.encode() for key in self.answers]
+        return pair and reply[0] in keys and isinstance(reply[1], bytes)
 
 
 Call = Script | Wait
@@ -378,6 +385,8 @@ class Exchange(NamedTuple):
     """Whether other waiters come first."""
     aside: str = ""
     entry: bytes = b""
+    before: bytes = b""
+    """A message of the same sender that queues directly before that one."""
     token: str = ""
     publish: bool = False
     events: tuple[bytes, ...] = ()
@@ -431,6 +440,7 @@ class Exchange(NamedTuple):
             names.warm,
             self.summary,
             b"1" if self.stays else b"",
+            self.before,
             *confirmed,
             *self.events,
         ]
