@@ -91,16 +91,15 @@ def test_an_interrupt_behind_the_script_counts_the_report_once(
     with Panel(server.url) as panel:
         breaker = panel.breaker("api", CALM)
         breaker.record(Signal(ok=None))
-        client = panel.store.inner._clients.blocking()  # type: ignore[attr-defined]
-        for name in ("eval", "evalsha"):
-            usual = getattr(client, name)
+        clients = panel.store.inner._clients  # type: ignore[attr-defined]
+        usual: Callable[..., object] = clients.ask
 
-            def interrupted(*args: object, usual: Callable[..., object] = usual) -> object:
-                usual(*args)
-                monkeypatch.undo()
-                raise KeyboardInterrupt
+        def interrupted(*words: object) -> object:
+            usual(*words)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
 
-            monkeypatch.setattr(client, name, interrupted)
+        monkeypatch.setattr(clients, "ask", interrupted)
         for _ in range(3):
             breaker.call(int)
         with pytest.raises(KeyboardInterrupt):

@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
@@ -368,8 +369,10 @@ class Links:
     a process does with it. Thread-safe.
     """
 
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        """The client of the redis package, which closes the connections when nothing refers to it."""
+        self._pool = node.connection_pool
         self._idle: list[Any] = []
         self._is_closed = False
 
@@ -447,6 +450,8 @@ class Clients:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
+        self._lock = threading.Lock()
+        """So that all threads have the same client: the redis package closes one that nothing refers to."""
         self._blocking: Any = None
         self._links: Links | None = None
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
@@ -458,7 +463,9 @@ class Clients:
         self._check_fork()
         client = self._blocking
         if client is None:
-            client = self._blocking = self.another()
+            made = self.another()
+            with self._lock:
+                client = self._blocking = self._blocking or made
         return client
 
     def ask(self, *words: Any) -> Any:
@@ -470,9 +477,12 @@ class Clients:
         if links is not None:
             return links.ask(packed(words), self.errors)
         reply = client.execute_command(*words)
-        if self._address.cluster:
-            client = client.get_redis_connection(client.get_node_from_key(self._key))
-        self._links = Links(client.connection_pool)
+        with self._lock:
+            if self._links is None and client is self._blocking:
+                node = client
+                if self._address.cluster:
+                    node = client.get_redis_connection(client.get_node_from_key(self._key))
+                self._links = Links(node)
         return reply
 
     @property
