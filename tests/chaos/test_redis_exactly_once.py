@@ -112,6 +112,31 @@ def test_an_interrupt_behind_the_script_counts_the_report_once(
 # One message, one fault
 
 
+@pytest.mark.parametrize("hot", [False, True], ids=["compares", "queues"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failure_and_the_successes_sent_with_it_are_counted_once(
+    server: Server, fault: str, hot: bool
+) -> None:
+    for position in range(6):
+        key = f"api {position}"
+        with store_behind(server) as (store, proxy):
+            panel = Panel(store)
+            breaker = panel.breaker(key, CALM)
+            for number in range(4):
+                if number == 2:
+                    proxy.next_fault = ["pass"] * position + [fault]
+                breaker.call(int)
+                breaker.call(int)
+                store._protocol.known.heat(key, hot=hot)
+                breaker.record(BAD)
+            proxy.next_fault = []
+            eventually(lambda of=breaker, to=panel: not _refreshed(to, of), "the store is told")
+            panel.close()
+        found = RedisStore(server.url).get(key)
+        assert found is not None
+        assert (found.circuit.totals.succeeded, found.circuit.totals.failed) == (8, 4), position
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_ten_failures_are_ten_whatever_happens_to_the_reply_of_one(
     server: Server, fault: str

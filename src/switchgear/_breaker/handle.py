@@ -306,18 +306,12 @@ class Breaker:
 
         A signal with `ok=None` returns the permit unused.
         """
-        message = Record(redacted(signal), checked_permit(permit))
-        self._fold_pending()
-        return self._apply(message)
+        return self._send(Record(redacted(signal), checked_permit(permit)))
 
     def send(self, message: Message) -> Verdict:
         """Send a message to the circuit unchanged, after pending reports."""
         check_message(message)
-        report = self._report_to_send_along()
-        if report is not None:
-            return self._apply_both(report, message)
-        self._fold_pending()
-        return self._apply(message)
+        return self._send(message)
 
     async def aenter(self) -> Permit:
         """`enter` without blocking the event loop."""
@@ -902,6 +896,14 @@ class Breaker:
         if late is not None:
             self._fold(late)
         return done.verdict
+
+    def _send(self, message: Message) -> Verdict:
+        """Apply a message after the pending reports."""
+        report = self._report_to_send_along()
+        if report is not None:
+            return self._apply_both(report, message)
+        self._fold_pending()
+        return self._apply(message)
 
     def _report_to_send_along(self) -> Record | None:
         """The successes that are not reported yet, if one round trip reports them and another message."""

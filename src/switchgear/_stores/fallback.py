@@ -260,7 +260,7 @@ class Resilient:
                     store: Any = self.inner
                     done = store.apply(key, policy, message, now_s, before=before)
             except StoreError as error:
-                if before is None or error.before_in_doubt is None:
+                if before is None or error.before_in_doubt == "":
                     return self._lose(error, key, policy, message, now_s)
                 in_doubt, error.in_doubt = error.in_doubt, error.before_in_doubt
                 first = self._lose(error, key, policy, before.record, before.at_s)

@@ -160,8 +160,8 @@ class KnownCircuits:
 
 LISTEN_S = 1.0
 """Seconds that one read waits at most: between reads each process of a fleet wakes up, also in an outage."""
-STOP_S = 0.25
-"""Seconds that stopping waits for a thread that is not connected."""
+STOP_S = 1.0
+"""Seconds that stopping waits for the thread; a quarter if it is not connected."""
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds to wait before each further attempt to connect."""
 READ_AGAIN = 500
@@ -226,7 +226,7 @@ class Push:
             with suppress(Exception):  # the answer ends its read
                 self._channel.ping()
         # A connected thread ends soon; a thread that waits for a silent server ends later.
-        thread.join(LISTEN_S if is_hearing else STOP_S)
+        thread.join(STOP_S if is_hearing else STOP_S / 4)
 
     def _run(self) -> None:
         stop, failures = self._stop, 0

@@ -289,7 +289,7 @@ class Cut(Exception):
     identity: str | None = None
     """The message whose outcome is unknown."""
     before: str | None = None
-    """The same for the one that was sent before it; `None`: that one is applied."""
+    """The same for the one that was sent before it; an empty text: that one is applied."""
 
     def __init__(self, why: object, *, final: bool = False) -> None:
         super().__init__(why)
@@ -358,12 +358,12 @@ class Protocol:
             except Cut as cut:
                 again, tries = True, tries - 1
                 if cut.final or not tries:
-                    cut.identity, cut.before = identity, missing and missing.token
+                    cut.identity, cut.before = identity, missing.token if missing else ""
                     raise
                 continue
             except StoreError as error:
                 # They may wait in the queue, and be folded by another process.
-                error.in_doubt, error.before_in_doubt = identity, missing and missing.token
+                error.in_doubt, error.before_in_doubt = identity, missing.token if missing else ""
                 raise
             last_commit.message = message  # before its receipt may go
             if not again:

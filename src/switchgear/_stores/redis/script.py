@@ -120,16 +120,16 @@ end
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
 if entry ~= '' and not mail then
-  local place = -1
-  for _, each in ipairs({{before, entry}}) do
+  local function join(each)
     redis.call('LREM', inbox, -1, each)  -- a call that arrives twice queues once
-    if each ~= '' then place = redis.call('RPUSH', inbox, each) - 1 end
+    return redis.call('RPUSH', inbox, each) - 1
   end
-  if before ~= '' then place = place - 1 end
+  local place = before ~= '' and join(before)
+  place = join(entry) - (place and 1 or 0)
   redis.call('PEXPIRE', inbox, aside_ms)
   if place > 0 then
     clear_confirmed()
-    return {{0, now[1], now[2], false, {{}}, false, place, nonce}}
+    return {{4, now[1], now[2], place, nonce}}
   end
 end
 clear_confirmed()
@@ -304,50 +304,27 @@ class Received(NamedTuple):
 APPLIED = b"1"
 
 
-class Names(NamedTuple):
+class Names:
     """How the keys of a namespace are called. One hash tag: in a Cluster all are on one node."""
 
-    namespace: str
-
-    @property
-    def root(self) -> str:
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.root = root = f"{{{namespace}}}:"
         """What every key begins with."""
-        return f"{{{self.namespace}}}:"
-
-    @property
-    def log(self) -> str:
+        self.log = root + "events"
         """The stream of events."""
-        return self.root + "events"
-
-    @property
-    def operator(self) -> str:
+        self.operator = root + "operator"
         """The digest of the operator's token."""
-        return self.root + "operator"
-
-    @property
-    def channel(self) -> str:
+        self.channel = root + "moves"
         """Where moves are published."""
-        return self.root + "moves"
-
-    @property
-    def warm(self) -> str:
+        self.warm = root + "warm"
         """Where failures are published, so that every process reports its successes."""
-        return self.root + "warm"
-
-    @property
-    def answers(self) -> str:
+        self.answers = root + "answer:"
         """What the keys of answers begin with."""
-        return self.root + "answer:"
-
-    @property
-    def receipts(self) -> str:
+        self.receipts = root + "receipt:"
         """What the keys of receipts begin with."""
-        return self.root + "receipt:"
-
-    @property
-    def circuits(self) -> str:
+        self.circuits = root + "c:"
         """What the keys of circuits begin with."""
-        return self.root + "c:"
 
     def circuit(self, key: str) -> str:
         return self.circuits + key
