@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ def test_a_failure_and_the_successes_sent_with_it_are_counted_once(
                 store._protocol.known.heat(key, hot=hot)
                 breaker.record(BAD)
             proxy.next_fault = []
-            eventually(lambda of=breaker, to=panel: not _refreshed(to, of), "the store is told")
+            eventually(partial(_is_told, panel, breaker), "the store has been told")
             panel.close()
         found = RedisStore(server.url).get(key)
         assert found is not None
@@ -152,6 +153,10 @@ def test_ten_failures_are_ten_whatever_happens_to_the_reply_of_one(
         panel.close()
         assert proxy.counts[fault] == 1
     assert failed_of(server) == 10
+
+
+def _is_told(panel: Panel, breaker: object) -> bool:
+    return not _refreshed(panel, breaker)
 
 
 def _refreshed(panel: Panel, breaker: object) -> bool:

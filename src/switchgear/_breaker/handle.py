@@ -306,12 +306,19 @@ class Breaker:
 
         A signal with `ok=None` returns the permit unused.
         """
-        return self._send(Record(redacted(signal), checked_permit(permit)))
+        message = Record(redacted(signal), checked_permit(permit))
+        if self._shared is not None:
+            return self._send_shared(self._shared, message)
+        self._fold_pending()
+        return self._apply(message)
 
     def send(self, message: Message) -> Verdict:
         """Send a message to the circuit unchanged, after pending reports."""
         check_message(message)
-        return self._send(message)
+        if self._shared is not None:
+            return self._send_shared(self._shared, message)
+        self._fold_pending()
+        return self._apply(message)
 
     async def aenter(self) -> Permit:
         """`enter` without blocking the event loop."""
@@ -897,18 +904,18 @@ class Breaker:
             self._fold(late)
         return done.verdict
 
-    def _send(self, message: Message) -> Verdict:
-        """Apply a message after the pending reports."""
+    def _send_shared(self, shared: SharedEvidence, message: Message) -> Verdict:
+        """Apply a message after the pending reports; together with them if one round trip does both."""
         report = self._report_to_send_along()
         if report is not None:
-            return self._apply_both(report, message)
+            return self._apply_both(shared, report, message)
         self._fold_pending()
         return self._apply(message)
 
     def _report_to_send_along(self) -> Record | None:
-        """The successes that are not reported yet, if one round trip reports them and another message."""
-        shared, run = self._shared, self._run
-        if shared is None or run is None or not run.is_pending or not self._store.pushes:
+        """The successes that are not reported yet, if the store takes them together with a message."""
+        run = self._run
+        if run is None or not run.is_pending or not self._store.pushes:
             return None
         if self._lock.is_mine() or self._store.is_mine():
             return None
@@ -916,10 +923,9 @@ class Breaker:
             return None
         return next((report for report, _ in self._count_messages(run, 0)), None)
 
-    def _apply_both(self, report: Record, message: Message) -> Verdict:
+    def _apply_both(self, shared: SharedEvidence, report: Record, message: Message) -> Verdict:
         """`_fold` the report and `_apply` the message together."""
-        shared: Any = self._shared  # and a store that pushes
-        store: Any = self._store
+        store: Any = self._store  # one that pushes
         before = DatedRecord(self._now_s(), report)
         self._with_source(shared, report, before.at_s)
         now_s = self._now_s()
