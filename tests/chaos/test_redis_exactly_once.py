@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,16 +92,15 @@ def test_an_interrupt_behind_the_script_counts_the_report_once(
     with Panel(server.url) as panel:
         breaker = panel.breaker("api", CALM)
         breaker.record(Signal(ok=None))
-        client = panel.store.inner._clients.blocking()  # type: ignore[attr-defined]
-        for name in ("eval", "evalsha"):
-            usual = getattr(client, name)
+        clients = panel.store.inner._clients  # type: ignore[attr-defined]
+        usual: Callable[..., object] = clients.ask
 
-            def interrupted(*args: object, usual: Callable[..., object] = usual) -> object:
-                usual(*args)
-                monkeypatch.undo()
-                raise KeyboardInterrupt
+        def interrupted(*words: object) -> object:
+            usual(*words)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
 
-            monkeypatch.setattr(client, name, interrupted)
+        monkeypatch.setattr(clients, "ask", interrupted)
         for _ in range(3):
             breaker.call(int)
         with pytest.raises(KeyboardInterrupt):
@@ -111,6 +111,31 @@ def test_an_interrupt_behind_the_script_counts_the_report_once(
 
 
 # One message, one fault
+
+
+@pytest.mark.parametrize("hot", [False, True], ids=["compares", "queues"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failure_and_the_successes_sent_with_it_are_counted_once(
+    server: Server, fault: str, hot: bool
+) -> None:
+    for position in range(6):
+        key = f"api {position}"
+        with store_behind(server) as (store, proxy):
+            panel = Panel(store)
+            breaker = panel.breaker(key, CALM)
+            for number in range(4):
+                if number == 2:
+                    proxy.next_fault = ["pass"] * position + [fault]
+                breaker.call(int)
+                breaker.call(int)
+                store._protocol.known.heat(key, hot=hot)
+                breaker.record(BAD)
+            proxy.next_fault = []
+            eventually(partial(_is_told, panel, breaker), "the store has been told")
+            panel.close()
+        found = RedisStore(server.url).get(key)
+        assert found is not None
+        assert (found.circuit.totals.succeeded, found.circuit.totals.failed) == (8, 4), position
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -128,6 +153,10 @@ def test_ten_failures_are_ten_whatever_happens_to_the_reply_of_one(
         panel.close()
         assert proxy.counts[fault] == 1
     assert failed_of(server) == 10
+
+
+def _is_told(panel: Panel, breaker: object) -> bool:
+    return not _refreshed(panel, breaker)
 
 
 def _refreshed(panel: Panel, breaker: object) -> bool:

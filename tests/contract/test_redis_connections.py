@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -14,6 +16,7 @@ from servers.server import Server, eventually, running
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Circuit
 from switchgear._stores.redis import RedisStore
+from timeouts import LIMIT_S
 
 
 def test_a_server_that_forgot_the_scripts_gets_them_again(
@@ -123,3 +126,46 @@ def test_a_forked_child_that_listens_does_not_listen_for_its_parent(
         eventually(lambda: heard, "the child hears")
         os._exit(1 if of_parent else 0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_connection_that_the_server_has_closed_is_replaced_before_it_is_used(
+    server: Server, store: RedisStore
+) -> None:
+    for _ in range(3):
+        tell(store, SUCCEEDED)
+    server.say("CLIENT", "KILL", "TYPE", "normal")
+    for _ in range(3):
+        tell(store, SUCCEEDED)
+    assert tell(store, SUCCEEDED).totals.succeeded == 7
+    receipts = server.say("KEYS", "*receipt*").count("receipt")
+    assert receipts == 1, "of the last message: none was in doubt"
+
+
+def test_threads_that_begin_at_the_same_time_share_one_client(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The redis package closes the connections of a client that nothing refers to."""
+    usual, both = store._clients.another, Barrier(2)
+
+    def another() -> object:
+        made = usual()
+        both.wait(LIMIT_S)
+        return made
+
+    monkeypatch.setattr(store._clients, "another", another)
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: store._clients.blocking(), range(2))
+    assert one is two
+
+
+def test_closing_wakes_the_thread_that_listens(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchgear._stores.redis.cache.LISTEN_S", 3600.0)
+    monkeypatch.setattr(store._push, "_timeout_s", 3600.0)
+    store.on_change(lambda _: None)
+    eventually(lambda: store.refresh_s is None, "pushes arrive")
+    thread = store._push._thread
+    assert thread is not None
+    store.close()
+    eventually(lambda: not thread.is_alive(), "it ends without a message")

@@ -307,12 +307,16 @@ class Breaker:
         A signal with `ok=None` returns the permit unused.
         """
         message = Record(redacted(signal), checked_permit(permit))
+        if self._shared is not None:
+            return self._send_shared(self._shared, message)
         self._fold_pending()
         return self._apply(message)
 
     def send(self, message: Message) -> Verdict:
         """Send a message to the circuit unchanged, after pending reports."""
         check_message(message)
+        if self._shared is not None:
+            return self._send_shared(self._shared, message)
         self._fold_pending()
         return self._apply(message)
 
@@ -895,6 +899,45 @@ class Breaker:
         done = self._store.apply(self.name, self.policy, message, now_s)
         if shared is not None:
             self._judge_own(shared, message, done.circuit, now_s)
+        late = self._take(done)
+        if late is not None:
+            self._fold(late)
+        return done.verdict
+
+    def _send_shared(self, shared: SharedEvidence, message: Message) -> Verdict:
+        """Apply a message after the pending reports; together with them if one round trip does both."""
+        report = self._report_to_send_along()
+        if report is not None:
+            return self._apply_both(shared, report, message)
+        self._fold_pending()
+        return self._apply(message)
+
+    def _report_to_send_along(self) -> Record | None:
+        """The successes that are not reported yet, if the store takes them together with a message."""
+        run = self._run
+        if run is None or not run.is_pending or not self._store.pushes:
+            return None
+        if self._lock.is_mine() or self._store.is_mine():
+            return None
+        if self._refusals is not NO_REFUSALS and self._new_refusals():
+            return None
+        return next((report for report, _ in self._count_messages(run, 0)), None)
+
+    def _apply_both(self, shared: SharedEvidence, report: Record, message: Message) -> Verdict:
+        """`_fold` the report and `_apply` the message together."""
+        store: Any = self._store  # one that pushes
+        before = DatedRecord(self._now_s(), report)
+        self._with_source(shared, report, before.at_s)
+        now_s = self._now_s()
+        message = self._with_source(shared, message, now_s)
+        try:
+            done: Step = store.apply(self.name, self.policy, message, now_s, before=before)
+        except BaseException:
+            if not was_committed(report) and not was_committed(message):
+                self._put_back(report)
+            raise
+        for each in (report, message):
+            self._judge_own(shared, each, done.circuit, now_s)
         late = self._take(done)
         if late is not None:
             self._fold(late)

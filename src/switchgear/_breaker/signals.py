@@ -252,6 +252,8 @@ def _header(headers: Any, name: str) -> Any:
 
 
 def _seconds(value: Any) -> float | None:
+    if value is None:
+        return None
     try:
         if isinstance(value, bytes):
             value = value.decode("latin-1")

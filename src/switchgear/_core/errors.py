@@ -232,6 +232,8 @@ class StoreError(SwitchgearError):
     """The kind of problem, in a word or two."""
     in_doubt: str | None = None
     """The id of a message that may have been applied although its reply was lost."""
+    before_in_doubt: str | None = None
+    """The same for the message that was sent before it; an empty text: that one is applied."""
 
     def __init__(self, store: str, why: str, what_to_do: str) -> None:
         super().__init__(store, why, what_to_do)

@@ -169,6 +169,8 @@ def summary(circuit: Circuit) -> Circuit:
     recent = circuit.recent
     if recent is None or len(recent.reports) <= CROWD:
         return circuit
+    if circuit.phase not in FLOWING:
+        return circuit._replace(recent=None)  # no evidence is pending, and reports change nothing
     pending = recent.tells[recent.final : recent.final + 1]
     base = circuit._replace(recent=None)
     short = Recent(circuit.version - 1, base, pending, 0, recent.reports[-CROWD:])

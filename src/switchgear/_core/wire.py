@@ -41,6 +41,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 RESTORED_FIELDS = Circuit._fields[: Circuit._fields.index("recent")]
 """The fields of the earlier states of a circuit that are stored with it."""
 _SIGNAL_DEFAULTS = Signal()
+_PLAIN = 2**53
 _SHORT_SIGNALS = (3, 6, 11)
 """Number of stored fields of a signal if all later fields have their defaults."""
 
@@ -308,11 +309,18 @@ def _totals(data: dict[str, Any]) -> Totals:
     return Totals(**{name: _count(value) for name, value in data.items()})
 
 
+# Most numbers are plain, and each circuit that is read has dozens of them.
+
+
 def _count(value: Any) -> int:
+    if type(value) is int and 0 <= value < _PLAIN:
+        return value
     return values.check_int("a count", value, least=0)
 
 
 def _number(value: Any) -> float:
+    if type(value) is float and -_PLAIN < value < _PLAIN:
+        return value
     return values.check_number("a number", value)
 
 

@@ -27,6 +27,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
+    DatedRecord,
     Event,
     EventKind,
     Message,
@@ -223,8 +224,18 @@ class Resilient:
         """Whether this thread is inside `apply`: then a finalizer must not call it."""
         return threading.get_ident() in self._inside
 
-    def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Fold a message in the store or, while the store is unreachable, here."""
+    def apply(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        before: DatedRecord | None = None,
+    ) -> Step:
+        """Fold a message in the store or, while the store is unreachable, here.
+
+        `before`: a report to fold before it, for a store that pushes changes.
+        """
         if key not in self._known:
             checked_name(key)
         if isinstance(message, Override) and message.is_override:
@@ -238,11 +249,25 @@ class Resilient:
                 if self._is_away(key):
                     self._try_again()
                 if self._is_away(key):
-                    return self._fold_here(key, policy, message, now_s)
+                    if before is None:
+                        return self._fold_here(key, policy, message, now_s)
+                    first = self._fold_here(key, policy, before.record, before.at_s)
+                    done = self._fold_here(key, policy, message, now_s)
+                    return done._replace(events=first.events + done.events)
             try:
-                done = self.inner.apply(key, policy, message, now_s)
+                if before is None:
+                    done = self.inner.apply(key, policy, message, now_s)
+                else:
+                    store: Any = self.inner
+                    done = store.apply(key, policy, message, now_s, before=before)
             except StoreError as error:
-                return self._lose(error, key, policy, message, now_s)
+                if before is None or error.before_in_doubt == "":
+                    return self._lose(error, key, policy, message, now_s)
+                in_doubt, error.in_doubt = error.in_doubt, error.before_in_doubt
+                first = self._lose(error, key, policy, before.record, before.at_s)
+                error.in_doubt = in_doubt
+                done = self._lose(error, key, policy, message, now_s)
+                return done._replace(events=first.events + done.events)
             return self._note_step(key, policy, done)
         finally:
             self._inside.discard(me)

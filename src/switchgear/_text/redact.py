@@ -82,6 +82,8 @@ _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
             (?!bearer\b|basic\b|-)(?:[^\s"'&,;\\]|\\(?!["'])){4,}""",
     ),
 )
+_TRIGGERS = "\n".join(trigger for triggers, _ in _SECRETS for trigger in triggers)
+"""All in one text: in a process that was forked, the first use of each text copies a page of memory."""
 _CONTROL = r"\x1b\[[0-?]{0,30}[ -/]{0,5}[@-~]?|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff]+"
 
 
@@ -146,6 +148,8 @@ def redacted_name(field: str, name: Any) -> str:
 
 def _without_secrets(text: str) -> str:
     folded = text.lower()
+    if not any(map(folded.__contains__, _TRIGGERS.split("\n"))):
+        return text
     for triggers, pattern in _SECRETS:
         for trigger in triggers:
             if trigger in folded:

@@ -1,6 +1,7 @@
 """Runs of tickets: nothing is counted twice and nothing is lost."""
 
 import math
+import tracemalloc
 from random import Random
 from threading import Barrier, Thread
 
@@ -18,7 +19,7 @@ def new_run() -> SuccessRun:
 
 
 def take(run: SuccessRun, tickets: int) -> int:
-    return sum(1 for _ in range(tickets) if next(run.tickets, 0) is None)
+    return sum(1 for _ in range(tickets) if next(run.tickets, None) is not None)
 
 
 def test_a_run_counts_each_ticket_once() -> None:
@@ -47,6 +48,17 @@ def test_a_run_that_has_ended_has_no_tickets() -> None:
     assert run.end() == 4
     assert take(run, 1) == 0
     assert run.end() == 0
+
+
+def test_ending_a_run_allocates_nothing_for_the_tickets_that_are_left() -> None:
+    run = new_run()
+    take(run, 7)
+    tracemalloc.start()
+    try:
+        assert run.end() == 7
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
 
 
 def is_pending(run: SuccessRun) -> bool:

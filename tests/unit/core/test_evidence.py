@@ -334,6 +334,16 @@ def test_a_summary_shows_what_a_reader_needs_and_is_never_continued() -> None:
         assert after.totals.failed == 1, "the pending failure is in the counts already"
 
 
+def test_the_summary_of_an_open_circuit_has_no_reports() -> None:
+    site = crowd(4 * CROWD)
+    for who in range(5):
+        site.report(str(who), T0 + 0.01, BAD)
+    site.send(Record(Signal(count=0)), T0 + 1.0)
+    assert site.circuit.phase is Phase.OPEN
+    assert site.circuit.recent is not None
+    assert summary(site.circuit) == site.circuit._replace(recent=None)
+
+
 def test_the_summary_of_a_circuit_with_few_processes_is_the_circuit() -> None:
     site = crowd(CROWD)
     assert summary(site.circuit) is site.circuit

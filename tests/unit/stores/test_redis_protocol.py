@@ -11,6 +11,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import (
     Acquire,
     Circuit,
+    DatedRecord,
     Permit,
     Phase,
     Record,
@@ -22,7 +23,7 @@ from switchgear._detectors import ConsecutiveFailures
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.protocol import ROUNDS, Cut, Protocol
-from switchgear._stores.redis.script import LEAD, Script, Wait
+from switchgear._stores.redis.script import LEAD, UNHEARD, Script, Wait
 from switchgear.testing import FakeClock
 
 POLICY = Policy([ConsecutiveFailures(3)])
@@ -127,7 +128,7 @@ def test_a_waiter_that_is_not_first_is_answered(rules: Protocol) -> None:
     verdict = Verdict(True, Phase.CLOSED, permit=Permit(1))
     answer = envelope.seal_answer(verdict, ()) + b"\n" + value(rules, "9-x-4", 9)
     with pytest.raises(StopIteration) as done:
-        work.send((call.answers.encode(), answer))
+        work.send((call.answers[0].encode(), answer))
     assert done.value.value.verdict == verdict
     assert done.value.value.circuit.totals.succeeded == 9
 
@@ -135,7 +136,7 @@ def test_a_waiter_that_is_not_first_is_answered(rules: Protocol) -> None:
 def test_a_waiter_that_must_lead_leads(rules: Protocol) -> None:
     work, entry = queued(rules)
     call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
-    look = work.send((call.answers.encode(), LEAD))
+    look = work.send((call.answers[0].encode(), LEAD))
     assert look.args[0] == b"?"
     call = work.send(lost(value(rules, "8-x-4", 8), entry))
     assert call.args[0] == b'={"stamp":"8-x-4",'
@@ -320,3 +321,117 @@ def test_waiters_receive_a_summary_that_nothing_is_committed_over(rules: Protoco
     assert copy.begins == stamp
     assert not rules.known.keep(envelope.unseal(short)), "the whole of it is known"
     assert rules.known.read(short) is None
+
+
+def test_who_joins_behind_others_waits_without_reading_the_queue(rules: Protocol) -> None:
+    rules.known.heat("api", hot=True)
+    work = begun(rules)
+    work.send(None)
+    call = work.send([4, b"100", b"0", 40])
+    assert isinstance(call, Wait)
+    assert call.wait_s == pytest.approx(0.3)
+    assert rules.known.is_hot("api")
+
+
+def test_an_answer_with_the_state_that_was_pushed_is_not_read_again(rules: Protocol) -> None:
+    work, entry = queued(rules)
+    call = work.send(lost(value(rules, "6-x-3", 6), b"a-1\n...", entry))
+    pushed = rules.known.read(value(rules, "9-x-4", 9))
+    assert pushed is not None
+    answer = envelope.seal_answer(Verdict(True, Phase.CLOSED), ())
+    with pytest.raises(StopIteration) as done:
+        work.send((call.answers[0].encode(), answer + b"\n" + value(rules, "9-x-4", 9)))
+    assert done.value.value.circuit is pushed.circuit
+
+
+def warm_of(call: Any) -> bytes:
+    warm = call.args[19]
+    assert isinstance(warm, bytes)
+    return warm
+
+
+FAILED = Record(Signal(ok=False))
+
+
+def test_others_are_told_that_a_circuit_fails_unless_it_opens(rules: Protocol) -> None:
+    work = begun(rules, FAILED)
+    for _ in range(2):
+        assert warm_of(work.send(None)) == b"\napi"
+        with pytest.raises(StopIteration):
+            work.send(DONE)
+        work = begun(rules, FAILED)
+    assert warm_of(work.send(None)) == b"", "they are told that it is open"
+
+
+def test_the_next_commit_of_the_same_process_says_what_the_first_did_not(rules: Protocol) -> None:
+    rules.known.heat("api", hot=True)
+    work = begun(rules, FAILED)
+    entry = entry_of(work.send(None))
+    call = work.send(lost(value(rules, "4-x-1", 4), entry))
+    assert warm_of(call) == b"\napi"
+    other = envelope.seal_mail(envelope.Mail("b-1", SUCCEEDED, 3.0, rules.texts.text(POLICY)))
+    call = work.send([1, b"100", b"0", [other], b""])
+    assert warm_of(call) == b"\napi", "the server has not published it: more was waiting"
+
+
+# A report that is sent together with a message
+
+
+def both(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes, bytes]:
+    """Successes and a failure that have just joined the queue of a crowd."""
+    rules.known.heat("api", hot=True)
+    report = Record(Signal(ok=True, count=3), None, ReportSource("a", 1.5, ((1.0, 3),)))
+    first = rules.first(DatedRecord(1.5, report), POLICY)
+    work = rules.apply("api", POLICY, FAILED, 2.0, "a+2", again=False, first=first)
+    call = work.send(None)
+    assert isinstance(call, Script)
+    assert envelope.unseal_mail(call.args[23]).message == report
+    return work, call.args[23], entry_of(call)
+
+
+def test_both_are_folded_when_it_is_the_turn_of_the_first(rules: Protocol) -> None:
+    work, first, entry = both(rules)
+    call = work.send([4, b"100", b"0", 5])
+    assert isinstance(call, Wait)
+    tokens = [envelope.token_of(each).decode() for each in (entry, first)]
+    assert call.answers == tuple("{ns}:answer:" + token for token in tokens)
+    assert tokens[1].endswith(UNHEARD)
+    work.send((call.answers[1].encode(), LEAD))
+    call = work.send(lost(value(rules, "4-x-1", 4), first, entry))
+    assert call.args[-4::2] == (envelope.token_of(first), envelope.token_of(entry))
+    with pytest.raises(StopIteration) as done:
+        work.send(DONE)
+    totals = done.value.value.circuit.totals
+    assert (totals.succeeded, totals.failed) == (4 + 3, 1)
+    assert rules.known.confirmed() == [tokens[0], tokens[1]]
+
+
+def test_an_answer_to_the_first_is_not_the_answer_to_the_other(rules: Protocol) -> None:
+    """An older version answers it, too."""
+    work, _, entry = both(rules)
+    call = work.send([4, b"100", b"0", 5])
+    answer = envelope.seal_answer(Verdict(True, Phase.CLOSED), ())
+    look = work.send((call.answers[1].encode(), answer + b"\n" + value(rules, "9-x-4", 9)))
+    assert look.args[8] == envelope.token_of(entry).decode()
+
+
+@pytest.mark.parametrize("was_applied", [False, True])
+def test_after_a_lost_reply_only_what_is_not_applied_is_sent_again(
+    rules: Protocol, was_applied: bool
+) -> None:
+    work, first, entry = both(rules)
+    call = work.throw(Cut("reset"))
+    for message in (first, entry):
+        assert call.text is script.RECALL
+        assert call.args[0].encode() == envelope.token_of(message)
+        receipt = b"1" if was_applied and message is first else None
+        call = work.send([receipt, value(rules, "4-x-1", 4), [], b""])
+    assert entry_of(call) == entry
+    assert call.args[23] == (b"" if was_applied else first)
+
+
+def test_both_are_in_doubt_when_the_server_is_gone(rules: Protocol) -> None:
+    work, first, _ = both(rules)
+    with pytest.raises(Cut) as cut:
+        work.throw(Cut("reset", final=True))
+    assert (cut.value.identity, cut.value.before) == ("a+2", envelope.token_of(first).decode())

@@ -7,8 +7,11 @@ import pytest
 
 from switchgear import Mode, Policy, Signal, detectors
 from switchgear._core.errors import StoreFull, StoreUnavailable
-from switchgear._core.types import Message, Override, Step
+from switchgear._core.types import DatedRecord, Message, Override, Record, Step
 from switchgear._stores.backlog import LISTED
+from switchgear._stores.fallback import Resilient
+from switchgear._stores.memory import MemoryStore
+from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 from unit.lost_store import BAD, Bench
 
@@ -194,3 +197,57 @@ def test_an_override_from_an_event_loop_checks_the_token_in_a_thread() -> None:
     assert asked_by
     assert threading.get_ident() not in asked_by
     assert bench.stored().mode is Mode.HELD_OPEN
+
+
+class SentTogether(MemoryStore):
+    """A store that takes a report together with a message, and is lost while it does."""
+
+    is_gone = True
+
+    def __init__(self, before_in_doubt: str | None) -> None:
+        super().__init__()
+        self.before_in_doubt = before_in_doubt
+        self.identities: list[str | None] = []
+
+    def apply(
+        self,
+        key: str,
+        policy: Policy,
+        message: Message,
+        now_s: float,
+        *,
+        identity: str | None = None,
+        before: DatedRecord | None = None,
+    ) -> Step:
+        if self.is_gone:
+            error = StoreUnavailable(self.label, "it is gone", "wait")
+            error.in_doubt, error.before_in_doubt = "two", self.before_in_doubt
+            raise error
+        self.identities.append(identity)
+        return super().apply(key, policy, message, now_s)
+
+
+@pytest.mark.parametrize(
+    ("before_in_doubt", "succeeded", "identities"),
+    [("one", 3, ["one", "two"]), (None, 3, ["two", None]), ("", 0, ["two"])],
+    ids=["in doubt", "not sent", "applied"],
+)
+def test_what_was_sent_together_is_kept_unless_it_is_applied(
+    before_in_doubt: str | None, succeeded: int, identities: list[str | None]
+) -> None:
+    inner = SentTogether(before_in_doubt)
+    clock = FakeClock()
+    policy = Policy([detectors.ConsecutiveFailures(10**9)])
+    store = Resilient(inner, clock=clock)
+    before = DatedRecord(1.0, Record(Signal(ok=True, count=3)))
+    done = store.apply("api", policy, Record(BAD), 2.0, before=before)
+    assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (succeeded, 1)
+    again = store.apply("api", policy, Record(BAD), 3.0, before=before)
+    assert again.circuit.totals.succeeded == succeeded + 3, "also while the store is gone"
+    inner.is_gone = False
+    clock.advance(1.0)
+    store.try_again()
+    assert not store.is_lost
+    stored = next(iter(inner.find("api"))).circuit.totals
+    assert (stored.succeeded, stored.failed) == (succeeded + 3, 2)
+    assert inner.identities[: len(identities)] == identities

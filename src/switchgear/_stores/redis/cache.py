@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from time import monotonic
 from typing import Any
 
@@ -158,8 +158,10 @@ class KnownCircuits:
                 self._hot.add(key)
 
 
-LISTEN_S = 0.25
-"""Seconds that one read waits; also the time that stopping takes."""
+LISTEN_S = 1.0
+"""Seconds that one read waits at most: between reads each process of a fleet wakes up, also in an outage."""
+STOP_S = 1.0
+"""Seconds that stopping waits for the thread; a quarter if it is not connected."""
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds to wait before each further attempt to connect."""
 READ_AGAIN = 500
@@ -186,6 +188,8 @@ class Push:
         self._pid = os.getpid()
         self._hearing: threading.Thread | None = None
         """The thread that listens to the server just now."""
+        self._channel: Any = None
+        """Where it listens."""
 
     @property
     def has_listeners(self) -> bool:
@@ -214,10 +218,15 @@ class Push:
     def stop(self) -> None:
         """End the thread and wait briefly for it."""
         self._stop.set()
+        is_hearing = self.is_healthy
         thread, self._thread = self._thread, None
-        if thread is not None and thread is not threading.current_thread():
-            # A connected thread ends soon; a thread that waits for a silent server ends later.
-            thread.join(4 * LISTEN_S if thread is self._hearing else LISTEN_S)
+        if thread is None or thread is threading.current_thread():
+            return
+        if is_hearing:
+            with suppress(Exception):  # the answer ends its read
+                self._channel.ping()
+        # A connected thread ends soon; a thread that waits for a silent server ends later.
+        thread.join(STOP_S if is_hearing else STOP_S / 4)
 
     def _run(self) -> None:
         stop, failures = self._stop, 0
@@ -226,6 +235,7 @@ class Push:
                 with closing(self._connect()) as client, closing(client.pubsub()) as channel:
                     channel.subscribe(self._names.channel, self._names.warm)
                     self._receive(channel, until_subscribed=True)
+                    self._channel = channel
                     self._hearing = threading.current_thread()
                     self._read_again(client)
                     failures = 0
@@ -245,7 +255,7 @@ class Push:
         deadline_s = monotonic() + self._timeout_s
         is_subscribing = False
         while not self._stop.is_set():
-            message = channel.get_message(timeout=LISTEN_S)
+            message = channel.get_message(timeout=min(LISTEN_S, self._timeout_s))
             if message is not None:
                 if message["type"] == "message":
                     if message["channel"] == self._names.warm.encode():

@@ -4,8 +4,9 @@ import asyncio
 import math
 import os
 import re
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
@@ -361,16 +362,76 @@ _of_parents: list[object] = []
 """Connections of the parent process after a fork: neither used nor closed here."""
 
 
-class Clients:
-    """Creates clients on first use. Thread-safe and fork-safe."""
+class Links:
+    """Connections to the node with the keys of Switchgear, used without the layers of the redis package.
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    Those select a node, and a connection, for each call, which takes longer than all else that
+    a process does with it. Thread-safe.
+    """
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        """The client of the redis package, which closes the connections when nothing refers to it."""
+        self._pool = node.connection_pool
+        self._idle: list[Any] = []
+        self._is_closed = False
+
+    def ask(self, packed: bytes, errors: tuple[type[Exception], ...]) -> Any:
+        """The reply to a command. Raises what the redis package raises."""
+        link = self._idle.pop() if self._idle else self._connected()
+        try:
+            try:
+                is_stale = link.can_read()
+            except errors:
+                is_stale = True
+            if is_stale:  # the server has closed it, or a reply has come that no call waits for
+                link.disconnect()
+            link.send_packed_command((packed,))
+            return link.read_response()
+        except BaseException:
+            link.disconnect()
+            raise
+        finally:
+            self._idle.append(link)
+            if self._is_closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close those that are not in use, and the others after their use."""
+        self._is_closed = True
+        while self._idle:
+            with suppress(IndexError):  # another thread was first
+                link = self._idle.pop()
+                link.disconnect()
+                self._pool.release(link)
+
+    def _connected(self) -> Any:
+        try:
+            return self._pool.get_connection()
+        except TypeError:  # versions before 5.3 want the name of a command
+            return self._pool.get_connection("EVAL")
+
+
+def packed(words: Sequence[Any]) -> bytes:
+    """A command as the server reads it."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        data = word if type(word) is bytes else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(parts)
+
+
+class Clients:
+    """Creates clients on first use. Thread-safe and fork-safe. `key`: one of those of Switchgear."""
+
+    def __init__(self, address: Address, timeout_s: float, key: str) -> None:
         try:
             from redis import exceptions  # noqa: PLC0415  only loaded for Redis
         except ImportError as error:
             raise missing_package(address.label) from error
         self._address = address
         self._timeout_s = timeout_s
+        self._key = key
         self.no_script: type[Exception] = exceptions.NoScriptError
         self.refusals: type[Exception] = exceptions.ResponseError
         """Errors that the server replied."""
@@ -389,7 +450,10 @@ class Clients:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
+        self._lock = threading.Lock()
+        """So that all threads have the same client: the redis package closes one that nothing refers to."""
         self._blocking: Any = None
+        self._links: Links | None = None
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
         self._keepers: dict[int, AsyncGenerator[None, None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -399,8 +463,27 @@ class Clients:
         self._check_fork()
         client = self._blocking
         if client is None:
-            client = self._blocking = self.another()
+            made = self.another()
+            with self._lock:
+                client = self._blocking = self._blocking or made
         return client
+
+    def ask(self, *words: Any) -> Any:
+        """The reply to a command about the keys of Switchgear, from a thread.
+
+        After an error the redis package sends the next one: it follows a Cluster that has moved them.
+        """
+        client, links = self.blocking(), self._links
+        if links is not None:
+            return links.ask(packed(words), self.errors)
+        reply = client.execute_command(*words)
+        with self._lock:
+            if self._links is None and client is self._blocking:
+                node = client
+                if self._address.cluster:
+                    node = client.get_redis_connection(client.get_node_from_key(self._key))
+                self._links = Links(node)
+        return reply
 
     @property
     def is_connected(self) -> bool:
@@ -412,6 +495,9 @@ class Clients:
 
         Those in use stay: each of their users finds out what arrives there.
         """
+        links, self._links = self._links, None
+        if links is not None:
+            links.close()
         pools = [client.connection_pool] if not self._address.cluster else _pools(client)
         for pool in pools:
             with suppress(OSError):
@@ -458,6 +544,7 @@ class Clients:
         self._check_fork()
         client, self._blocking = self._blocking, None
         if client is not None:
+            self.hang_up(client)
             client.close()
         for loop in list(self._by_loop):
             keeper = self._keepers.get(id(loop))
@@ -472,7 +559,9 @@ class Clients:
 
     def _check_fork(self) -> None:
         if self._pid != os.getpid():
-            _of_parents.extend((self._blocking, self._by_loop, self._keepers, self._closing))
+            _of_parents.extend(
+                (self._blocking, self._links, self._by_loop, self._keepers, self._closing)
+            )
             self._begin()
 
     def _close_soon(

@@ -6,13 +6,13 @@ inbox, where the first in the queue folds all messages in one commit and answers
 """
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from itertools import groupby
 from time import monotonic
 from typing import Any, NamedTuple
 
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
-from switchgear._core.evidence import fold, fold_records, is_crowded, summary
+from switchgear._core.evidence import FLOWING, fold, fold_records, is_crowded, summary
 from switchgear._core.machine import standing, step
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
@@ -92,10 +92,10 @@ def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Ci
     )
 
 
-def place_of(waiting: list[bytes], token: bytes) -> int | None:
-    """The position of a message in the queue, from 0; `None`: it is not in the visible part."""
+def place_of(waiting: list[bytes], tokens: Container[bytes]) -> int | None:
+    """The position of the first of these messages in the queue, from 0; `None`: none is in the visible part."""
     for place, raw in enumerate(waiting):
-        if envelope.token_of(raw) == token:
+        if envelope.token_of(raw) in tokens:
             return place
     return None
 
@@ -288,6 +288,8 @@ class Cut(Exception):
 
     identity: str | None = None
     """The message whose outcome is unknown."""
+    before: str | None = None
+    """The same for the one that was sent before it; an empty text: that one is applied."""
 
     def __init__(self, why: object, *, final: bool = False) -> None:
         super().__init__(why)
@@ -332,8 +334,9 @@ class Protocol:
         identity: str,
         *,
         again: bool,
+        first: Mail | None = None,
     ) -> Generator[Call, Any, Step]:
-        """Fold a message once, by compare-and-set or through the queue.
+        """Fold a message once, by compare-and-set or through the queue; `first`, if given, before it.
 
         `again`: its outcome is unknown, because its reply was lost or the thread was interrupted.
         Raises `Cut` with the identity when the outcome is unknown again.
@@ -341,28 +344,33 @@ class Protocol:
         if self._clock.is_guess(now_s):
             yield from self.look()
             now_s = self._clock.corrected(now_s)
+            first = first and first._replace(now_s=self._clock.corrected(first.now_s))
+        missing = first
         mail = Mail(identity, message, now_s, self.texts.text(policy))
         tries = TRIES_AFTER_CUT
         while True:
             try:
+                if again and missing and (yield from self._recall(key, policy, missing)):
+                    missing = None
                 done = (yield from self._recall(key, policy, mail)) if again else None
                 if done is None:
-                    done = yield from self._apply(key, policy, mail)
+                    done = yield from self._apply(key, policy, mail, missing)
             except Cut as cut:
                 again, tries = True, tries - 1
                 if cut.final or not tries:
-                    cut.identity = identity
+                    cut.identity, cut.before = identity, missing.token if missing else ""
                     raise
                 continue
             except StoreError as error:
-                error.in_doubt = (
-                    identity  # it may wait in the queue, and be folded by another process
-                )
+                # They may wait in the queue, and be folded by another process.
+                error.in_doubt, error.before_in_doubt = identity, missing.token if missing else ""
                 raise
             last_commit.message = message  # before its receipt may go
             if not again:
                 # A message that was sent twice keeps its receipt: the first may still be on its way.
                 self.known.confirm(identity)
+                if first is not None:
+                    self.known.confirm(first.token)
             return done
 
     def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:
@@ -380,7 +388,7 @@ class Protocol:
         if receipt is None:
             # One that folded the queue and is of an older version leaves an answer and no receipt.
             found = [answer for answer in answers if answer != script.LEAD]
-            return self._step_from_answer(policy, found[0]) if found else None
+            return self._step_from_answer(key, policy, found[0]) if found else None
         return self._step_from_receipt(key, policy, mail, Received(have, receipt))
 
     def _step_from_receipt(self, key: str, policy: Policy, mail: Mail, received: Received) -> Step:
@@ -398,12 +406,21 @@ class Protocol:
         verdict, events, _ = envelope.unseal_answer(received.receipt)
         return Step(circuit, verdict, events)
 
-    def _apply(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
+    def first(self, report: DatedRecord, policy: Policy) -> Mail:
+        """A report that is sent together with the message behind it."""
+        identity = self.known.identity(report.record) + script.UNHEARD
+        return Mail(identity, report.record, report.at_s, self.texts.text(policy))
+
+    def _apply(
+        self, key: str, policy: Policy, mail: Mail, first: Mail | None = None
+    ) -> Generator[Call, Any, Step]:
         message, now_s = mail.message, mail.now_s
         copy = self.known.get(key, policy)
         is_hot = self.known.is_hot(key) or (copy is not None and is_crowded(copy.circuit))
         if is_hot and not is_only_time(message):
-            lost = yield from self._exchange(key, self._join(mail, Exchange(b"?")))
+            lost = yield from self._exchange(key, self._join(mail, Exchange(b"?"), first))
+            if first is not None:
+                last_commit.message = first.message  # it is in the queue, before the other
             if isinstance(lost, Received):
                 return self._step_from_receipt(key, policy, mail, lost)
             if lost is None:
@@ -412,7 +429,11 @@ class Protocol:
                     "the replies of the server do not match the requests",
                     "check the proxy",
                 )
-            return (yield from self._queue(key, policy, mail, lost))
+            return (yield from self._queue(key, policy, mail, lost, first))
+        if first is not None:
+            yield from self._apply(key, policy, first)
+            last_commit.message = first.message
+            copy = self.known.get(key, policy)
         base = FoldBase(b"-") if copy is None else base_of(copy)
         tries = TRIES + (copy is None)
         while True:
@@ -422,7 +443,7 @@ class Protocol:
             exchange = exchange._replace(
                 identity=mail.token,
                 outcome=_outcome(message, done),
-                warm=_warm(key, message),
+                warm=_needed(_warm(key, message), done.circuit),
             )
             lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
             if lost is None:
@@ -492,19 +513,23 @@ class Protocol:
     # The queue
 
     def _queue(
-        self, key: str, policy: Policy, mail: Mail, lost: Lost
+        self, key: str, policy: Policy, mail: Mail, lost: Lost, first: Mail | None = None
     ) -> Generator[Call, Any, Step]:
-        """Wait in the inbox for an answer; lead when it is this process's turn, or when no process does."""
-        self.known.heat(key, hot=len(lost.waiting) > 1)
+        """Wait in the inbox for an answer; lead when it is this process's turn, or when no process does.
+
+        The turn may be that of the message before ours, the `first`.
+        """
+        tokens = [mail.token] if first is None else [mail.token, first.token]
+        self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > 1)
         deadline_s = monotonic() + self._timeout_s
         patient = True
         while True:
             if lost.mail not in (None, script.LEAD):
-                return self._step_from_answer(policy, lost.mail or b"")
+                return self._step_from_answer(key, policy, lost.mail or b"")
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
-            place = place_of(lost.waiting, mail.token.encode())
+            place = lost.place or place_of(lost.waiting, [each.encode() for each in tokens])
             # Not to be seen: answered, or behind more than one commit takes.
             waits = place is not None or len(lost.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
@@ -512,12 +537,12 @@ class Protocol:
                 if done is not None:
                     return done
                 continue
-            answers = self.names.answers + mail.token
-            wait_s = PATIENCE_S + STAGGER_S * max(place or 0, lost.place)
+            answers = tuple(self.names.answers + each for each in tokens)
+            wait_s = PATIENCE_S + STAGGER_S * (place or 0)
             wait_s = min(wait_s, self._timeout_s / 2)  # below the timeout of the socket
             popped = yield Wait(answers, min(wait_s, max(left_s, 0.01)))
-            if popped is not None and popped[1] != script.LEAD:
-                return self._step_from_answer(policy, popped[1])
+            if popped and popped[1] != script.LEAD and popped[0] == answers[0].encode():
+                return self._step_from_answer(key, policy, popped[1])
             patient = popped is not None
             look = Exchange(b"?", token=mail.token, identity=mail.token)
             seen = yield from self._exchange(key, look)
@@ -549,7 +574,7 @@ class Protocol:
         own = folded.steps.get(mail.token.encode())
         exchange = exchange._replace(
             answers=folded.answers(mail.token.encode()),
-            warm=folded.warm,
+            warm=_needed(folded.warm, folded.circuit),
             token=mail.token,
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
@@ -563,7 +588,7 @@ class Protocol:
         sealed = _sealed(exchange, folded)
         self.known.keep(sealed)
         if own is not None:
-            sealed = yield from self._drain(key, policy, sealed, script.queued(reply))
+            sealed = yield from self._drain(key, policy, sealed, script.queued(reply), folded.warm)
             circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
             return own._replace(circuit=circuit), lost
         look = Exchange(b"?", token=mail.token, identity=mail.token)
@@ -573,11 +598,12 @@ class Protocol:
         return None, after or lost
 
     def _drain(
-        self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes]
+        self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes], warm: bytes
     ) -> Generator[Call, Any, Sealed]:
         """Also commit what queued during our commit: to wake another process would take longer.
 
-        Our own message is done. If this fails, the others take over after `PATIENCE_S`.
+        Our own message is done. If this fails, the others take over after `PATIENCE_S`. `warm`: what
+        was not published yet because of this.
         """
         for left in reversed(range(ROUNDS - 1)):
             if not waiting:
@@ -592,7 +618,8 @@ class Protocol:
                 base = base_of(sealed)
                 events = tuple(folded.events)
                 exchange = self._commit(folded.policy, base, folded.circuit, events, always=True)
-                exchange = exchange._replace(answers=folded.answers(b""), warm=folded.warm)
+                warm = _needed(folded.warm or warm, folded.circuit)
+                exchange = exchange._replace(answers=folded.answers(b""), warm=warm)
                 reply = yield from self._reply(key, exchange._replace(stays=left > 0))
             except (Cut, StoreError):
                 return sealed
@@ -602,8 +629,11 @@ class Protocol:
             self.known.keep(sealed)
         return sealed
 
-    def _step_from_answer(self, policy: Policy, raw: bytes) -> Step:
+    def _step_from_answer(self, key: str, policy: Policy, raw: bytes) -> Step:
         verdict, events, value = envelope.unseal_answer(raw)
+        copy = self.known.get(key, policy)
+        if copy is not None and value.startswith(copy.begins):  # it was pushed before
+            return Step(copy.circuit, verdict, events)
         sealed = envelope.unseal_for(value, policy, self.texts)
         self.known.keep(sealed)
         return Step(sealed.circuit, verdict, events)
@@ -614,7 +644,7 @@ class Protocol:
         if not removed and receipt is not None:
             return self._step_from_receipt(key, policy, mail, Received(have, receipt))
         if not removed and answer not in (None, script.LEAD):
-            return self._step_from_answer(policy, answer)
+            return self._step_from_answer(key, policy, answer)
         raise StoreUnavailable(
             self.label,
             f"circuit {key!r} has too many concurrent writers: no commit within {self._timeout_s:g} s",
@@ -653,9 +683,12 @@ class Protocol:
         why = "its clock jumps, or its answers take longer than the timeout"
         raise StoreUnavailable(self.label, why, "check the server's clock and load")
 
-    def _join(self, mail: Mail, exchange: Exchange) -> Exchange:
-        entry = envelope.seal_mail(mail)
-        return exchange._replace(entry=entry, token=mail.token, identity=mail.token)
+    def _join(self, mail: Mail, exchange: Exchange, first: Mail | None = None) -> Exchange:
+        entry, before = (
+            envelope.seal_mail(mail),
+            b"" if first is None else envelope.seal_mail(first),
+        )
+        return exchange._replace(entry=entry, before=before, token=mail.token, identity=mail.token)
 
     def _commit(
         self,
@@ -779,3 +812,8 @@ def _warm(key: str, message: Message) -> bytes:
         process = "" if message.source is None else message.source.process
         return f"{process}\n{key}".encode()
     return b""
+
+
+def _needed(warm: bytes, circuit: Circuit) -> bytes:
+    """The same, if the reports of others can still matter: each process is woken, all at once."""
+    return warm if circuit.phase in FLOWING else b""

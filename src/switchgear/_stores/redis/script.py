@@ -26,6 +26,8 @@ CONFIRMED = 64
 WARN_EVERY_MS = 250
 """How often it is published at most that a circuit fails: each time, every process that uses it is
 woken, and reports for a second."""
+UNHEARD = "|"
+"""What an identity ends with if its sender waits for the answer to the message behind it."""
 PLUS = "+"
 """What identities contain and the tokens of older versions do not: those never ask for receipts."""
 SUMMARY = "s"
@@ -42,29 +44,30 @@ local until_us = tonumber(ARGV[14])
 local nonce, receipts, identity, outcome = ARGV[15], ARGV[16], ARGV[17], ARGV[18]
 local confirmed, warm, warm_channel = tonumber(ARGV[19]), ARGV[20], ARGV[21]
 -- What other processes receive; only a process that commits needs the whole value.
-local shown, stays = ARGV[22] ~= '' and ARGV[22] or new, ARGV[23]
-local taken = (#ARGV - 23 - confirmed - lines) / 2
-local pairs_at = 23 + confirmed + lines
+local shown, stays, before = ARGV[22] ~= '' and ARGV[22] or new, ARGV[23], ARGV[24]
+local taken = (#ARGV - 24 - confirmed - lines) / 2
+local pairs_at = 24 + confirmed + lines
 
 local now = redis.call('TIME')
 -- After the first write, never before: a full server refuses only a script that has not written yet.
 local function clear_confirmed()
-  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[23 + i]) end
+  for i = 1, confirmed do redis.call('DEL', receipts .. ARGV[24 + i]) end
 end
 if until_us and now[1] * 1000000 + now[2] > until_us then return {{2, now[1], now[2], nonce}} end
-local have = redis.call('GET', value)
 if identity ~= '' then
   local receipt = redis.call('GET', receipts .. identity)
-  if receipt then return {{3, now[1], now[2], have, receipt, nonce}} end
+  if receipt then return {{3, now[1], now[2], redis.call('GET', value), receipt, nonce}} end
 end
-local waiting = redis.call('LRANGE', inbox, 0, {BATCH - 1})
 
 local function answer(to, text)
   redis.call('RPUSH', answers .. to, text)
   redis.call('PEXPIRE', answers .. to, {ANSWER_MS})
 end
 
+-- What is not needed is not read: hundreds of processes may queue at once, and each waits for those before it.
 local how, what = expected:sub(1, 1), expected:sub(2)
+local have = how ~= '?' and redis.call('GET', value)
+local waiting = taken > 0 and redis.call('LRANGE', inbox, 0, taken - 1)
 local same = how == '-' and not have
 if have and how == '=' then same = have:sub(1, #what) == what end
 if have and how == '#' then same = have == what end
@@ -80,7 +83,7 @@ if same and new == '' then
 end
 if have and mine ~= '' and have:sub(1, #mine) == mine then return {{1, now[1], now[2], nonce}} end
 
-if same and (taken > 0 or #waiting == 0 or alone == '') then
+if same and (taken > 0 or alone == '' or not redis.call('LINDEX', inbox, 0)) then
   if aside ~= '' then
     redis.call('RENAME', value, aside)
     redis.call('PEXPIRE', aside, aside_ms)
@@ -88,13 +91,15 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
   if ttl_ms == '' then redis.call('SET', value, new) else redis.call('SET', value, new, 'PX', ttl_ms) end
   if identity ~= '' and taken == 0 then redis.call('SET', receipts .. identity, outcome, 'PX', {RECEIPT_MS}) end
   clear_confirmed()
-  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[23 + confirmed + i]) end
+  for i = 1, lines do redis.call('XADD', log, 'MAXLEN', '~', keep, '*', 'e', ARGV[24 + confirmed + i]) end
   if channel ~= '' then redis.call('PUBLISH', channel, shown) end
-  if warm ~= '' and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
+  if taken > 0 then redis.call('LTRIM', inbox, taken, -1) end
+  local left = taken > 0 and stays ~= '' and redis.call('LRANGE', inbox, 0, {BATCH - 1}) or {{}}
+  -- If the sender is going to commit more, what that does to the circuit decides whether this is needed.
+  if warm ~= '' and #left == 0 and redis.call('SET', failing, '1', 'NX', 'PX', {WARN_EVERY_MS}) then
     redis.call('PUBLISH', warm_channel, warm)
   end
   if taken > 0 then
-    redis.call('LTRIM', inbox, taken, -1)
     -- The next leader is woken first: all others in the queue wait for it.
     local next_one = stays == '' and redis.call('LINDEX', inbox, 0)
     if next_one then answer(next_one:match('^[^\\n]*'), '{LEAD.decode()}') end
@@ -104,10 +109,10 @@ if same and (taken > 0 or #waiting == 0 or alone == '') then
         redis.call('SET', receipts .. whose, outcome, 'PX', {RECEIPT_MS})
       elseif text ~= '' then
         if whose:find('{PLUS}', 1, true) then redis.call('SET', receipts .. whose, text, 'PX', {RECEIPT_MS}) end
-        answer(whose, text .. '\\n' .. shown)
+        if whose:sub(-1) ~= '{UNHEARD}' then answer(whose, text .. '\\n' .. shown) end
       end
     end
-    if stays ~= '' then return {{1, now[1], now[2], redis.call('LRANGE', inbox, 0, {BATCH - 1}), nonce}} end
+    if stays ~= '' then return {{1, now[1], now[2], left, nonce}} end
   end
   return {{1, now[1], now[2], nonce}}
 end
@@ -115,22 +120,23 @@ end
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
 if entry ~= '' and not mail then
-  local known, line = false, token .. '\\n'
-  for i = 1, #waiting do known = known or waiting[i]:sub(1, #line) == line end
-  if not known then
-    local place = redis.call('RPUSH', inbox, entry) - 1
-    redis.call('PEXPIRE', inbox, aside_ms)
-    -- Only the first in the queue needs the waiting entries; the others wait.
-    if place > 0 then
-      clear_confirmed()
-      return {{0, now[1], now[2], false, {{waiting[1]:match('^[^\\n]*'), entry}}, false, place, nonce}}
-    end
-    waiting[1] = entry
+  local function join(each)
+    redis.call('LREM', inbox, -1, each)  -- a call that arrives twice queues once
+    return redis.call('RPUSH', inbox, each) - 1
+  end
+  local place = before ~= '' and join(before)
+  place = join(entry) - (place and 1 or 0)
+  redis.call('PEXPIRE', inbox, aside_ms)
+  if place > 0 then
+    clear_confirmed()
+    return {{4, now[1], now[2], place, nonce}}
   end
 end
 clear_confirmed()
+if how == '?' then have = redis.call('GET', value) end
 -- Who is not in the queue tries again by the value: many waiting messages would be a long reply.
-return {{0, now[1], now[2], have, token ~= '' and waiting or {{}}, mail, 0, nonce}}
+waiting = token ~= '' and redis.call('LRANGE', inbox, 0, {BATCH - 1}) or {{}}
+return {{0, now[1], now[2], have, waiting, mail, 0, nonce}}
 """
 
 FORGET = """
@@ -259,8 +265,8 @@ class Wait(NamedTuple):
     look again.
     """
 
-    answers: str
-    """The key of the answers to one message."""
+    answers: tuple[str, ...]
+    """The keys of the answers to a message and to the one before it."""
     wait_s: float
 
     def is_answered_by(self, reply: Any) -> bool:
@@ -268,7 +274,8 @@ class Wait(NamedTuple):
         if reply is None:
             return True
         pair = isinstance(reply, list | tuple) and len(reply) == 2
-        return pair and reply[0] == self.answers.encode() and isinstance(reply[1], bytes)
+        keys = [key.encode() for key in self.answers]
+        return pair and reply[0] in keys and isinstance(reply[1], bytes)
 
 
 Call = Script | Wait
@@ -297,50 +304,27 @@ class Received(NamedTuple):
 APPLIED = b"1"
 
 
-class Names(NamedTuple):
+class Names:
     """How the keys of a namespace are called. One hash tag: in a Cluster all are on one node."""
 
-    namespace: str
-
-    @property
-    def root(self) -> str:
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.root = root = f"{{{namespace}}}:"
         """What every key begins with."""
-        return f"{{{self.namespace}}}:"
-
-    @property
-    def log(self) -> str:
+        self.log = root + "events"
         """The stream of events."""
-        return self.root + "events"
-
-    @property
-    def operator(self) -> str:
+        self.operator = root + "operator"
         """The digest of the operator's token."""
-        return self.root + "operator"
-
-    @property
-    def channel(self) -> str:
+        self.channel = root + "moves"
         """Where moves are published."""
-        return self.root + "moves"
-
-    @property
-    def warm(self) -> str:
+        self.warm = root + "warm"
         """Where failures are published, so that every process reports its successes."""
-        return self.root + "warm"
-
-    @property
-    def answers(self) -> str:
+        self.answers = root + "answer:"
         """What the keys of answers begin with."""
-        return self.root + "answer:"
-
-    @property
-    def receipts(self) -> str:
+        self.receipts = root + "receipt:"
         """What the keys of receipts begin with."""
-        return self.root + "receipt:"
-
-    @property
-    def circuits(self) -> str:
+        self.circuits = root + "c:"
         """What the keys of circuits begin with."""
-        return self.root + "c:"
 
     def circuit(self, key: str) -> str:
         return self.circuits + key
@@ -378,6 +362,8 @@ class Exchange(NamedTuple):
     """Whether other waiters come first."""
     aside: str = ""
     entry: bytes = b""
+    before: bytes = b""
+    """A message of the same sender that queues directly before that one."""
     token: str = ""
     publish: bool = False
     events: tuple[bytes, ...] = ()
@@ -388,7 +374,7 @@ class Exchange(NamedTuple):
     outcome: bytes = APPLIED
     """The content of its receipt."""
     warm: bytes = b""
-    """What is published when a shared circuit fails: which process, which circuit."""
+    """What is published when a shared circuit fails: which process, which circuit. Not if the sender `stays` and more waits."""
     summary: bytes = b""
     """What is published and answered instead of the new value; empty: the value."""
     stays: bool = False
@@ -431,6 +417,7 @@ class Exchange(NamedTuple):
             names.warm,
             self.summary,
             b"1" if self.stays else b"",
+            self.before,
             *confirmed,
             *self.events,
         ]
@@ -454,6 +441,8 @@ def outcome(reply: Any) -> Lost | Received | None:
     """What an exchange answered; `None`: done."""
     if int(reply[0]) == 3:
         return Received(reply[3], reply[4])
+    if int(reply[0]) == 4:
+        return Lost(None, [], None, int(reply[3]))
     if int(reply[0]):
         return None
     have, waiting, mail, place = reply[3:7]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from switchgear._core import values
 from switchgear._core.errors import StoreError, StoreTooNew, StoreUnavailable
 from switchgear._core.policy import Policy
-from switchgear._core.types import Circuit, Event, Message, Record, Step
+from switchgear._core.types import Circuit, DatedRecord, Event, Message, Record, Step
 from switchgear._stores.base import (
     IDLE_S,
     KEEP_EVENTS,
@@ -142,7 +142,7 @@ class RedisStore:
             timeout_s=self._timeout_s,
         )
         self._names = self._protocol.names
-        self._clients = Clients(self._address, self._timeout_s)
+        self._clients = Clients(self._address, self._timeout_s, self._names.root)
         self._clock = clock
         self._read = VerifiedReader(self._run, self._protocol)
         self._loaded: set[str] = set()
@@ -159,23 +159,28 @@ class RedisStore:
         now_s: float,
         *,
         identity: str | None = None,
+        before: DatedRecord | None = None,
     ) -> Step:
         """Fold a message by compare-and-set, or through the queue of competing writers.
+
+        `before`: a report of this process to fold before it, in the same round trip if they queue.
 
         A `StoreError` with `in_doubt` leaves open whether it was folded. Sent again with that
         text as `identity`, it is folded unless it was. A thread that is interrupted here sends it
         again in the same way, before the interrupt continues: the caller must not report it again.
         """
         again, name = identity is not None, identity or self._protocol.known.identity(message)
+        first = None if before is None else self._protocol.first(before, policy)
+        send = partial(self._protocol.apply, key, policy, message, now_s, name, first=first)
         try:
-            return self._run(self._protocol.apply(key, policy, message, now_s, name, again=again))
+            return self._run(send(again=again))
         except Exception:
             raise
         except BaseException:
             if last_commit.message is not message:
                 last_commit.message = message
                 with suppress(StoreError):
-                    self._run(self._protocol.apply(key, policy, message, now_s, name, again=True))
+                    self._run(send(again=True))
             raise
 
     async def aapply(
@@ -391,11 +396,12 @@ class RedisStore:
                 cut, asked_s = None, monotonic()
                 try:
                     if isinstance(call, Wait):
-                        reply = client.blpop(call.answers, call.wait_s)
+                        reply = self._clients.ask("BLPOP", *call.answers, call.wait_s)
                     elif call.text in self._loaded:
-                        reply = client.evalsha(script.SHAS[call.text], *call.arguments())
+                        name = script.SHAS[call.text]
+                        reply = self._clients.ask("EVALSHA", name, *call.arguments())
                     else:
-                        reply = client.eval(call.text, *call.arguments())
+                        reply = self._clients.ask("EVAL", call.text, *call.arguments())
                 except self._clients.errors as error:
                     cut = self._cut_from_error(error)
                 except BaseException:
@@ -422,7 +428,7 @@ class RedisStore:
                 cut, asked_s = None, monotonic()
                 try:
                     if isinstance(call, Wait):
-                        reply = await client.blpop(call.answers, call.wait_s)
+                        reply = await client.blpop(list(call.answers), call.wait_s)
                     elif call.text in self._loaded:
                         reply = await client.evalsha(script.SHAS[call.text], *call.arguments())
                     else:
@@ -480,7 +486,7 @@ class RedisStore:
         except Cut as cut:
             cause = cut.__cause__ or ConnectionError(str(cut))
             trouble = store_error(self.label, cause, self._timeout_s, secret)
-            trouble.in_doubt = cut.identity
+            trouble.in_doubt, trouble.before_in_doubt = cut.identity, cut.before
             raise trouble from cause
         except self._clients.errors as error:
             raise store_error(self.label, error, self._timeout_s, secret) from error
