@@ -309,21 +309,22 @@ class Names:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self.root = root = f"{{{namespace}}}:"
+        root = f"{{{namespace}}}:"
+        self.root: str = root
         """What every key begins with."""
-        self.log = root + "events"
+        self.log: str = root + "events"
         """The stream of events."""
-        self.operator = root + "operator"
+        self.operator: str = root + "operator"
         """The digest of the operator's token."""
-        self.channel = root + "moves"
+        self.channel: str = root + "moves"
         """Where moves are published."""
-        self.warm = root + "warm"
+        self.warm: str = root + "warm"
         """Where failures are published, so that every process reports its successes."""
-        self.answers = root + "answer:"
+        self.answers: str = root + "answer:"
         """What the keys of answers begin with."""
-        self.receipts = root + "receipt:"
+        self.receipts: str = root + "receipt:"
         """What the keys of receipts begin with."""
-        self.circuits = root + "c:"
+        self.circuits: str = root + "c:"
         """What the keys of circuits begin with."""
 
     def circuit(self, key: str) -> str:
