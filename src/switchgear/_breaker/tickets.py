@@ -108,7 +108,7 @@ def dates(times: tuple[float, ...]) -> tuple[tuple[float, int], ...]:
 
 
 TICKETS = 65536
-"""Maximum number at once: so many that folding them costs almost nothing per call."""
+"""Maximum number at once. With this many, folding costs almost nothing per call."""
 _ALL = bytes(TICKETS)
 """What tickets are taken from: an iterator of bytes is as fast as any, and can be ended at once."""
 UNLIMITED = 2**62

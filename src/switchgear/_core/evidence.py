@@ -183,7 +183,7 @@ def is_summary(circuit: Circuit) -> bool:
 
 
 def is_crowded(circuit: Circuit) -> bool:
-    """Whether so many processes report that a copy is most likely outdated."""
+    """Whether a copy is most likely outdated, because many processes report."""
     return circuit.recent is not None and len(circuit.recent.reports) >= CROWD
 
 

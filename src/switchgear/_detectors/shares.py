@@ -67,7 +67,7 @@ class CallShare(Detector):
         raise NotImplementedError
 
     def _fewest(self, total: int) -> int:
-        """The fewest hits of so many calls that trip."""
+        """The fewest hits that trip, of `total` calls."""
         raise NotImplementedError
 
     def _calls(self, total: int) -> str:

@@ -50,7 +50,7 @@ MOST_TOKENS = 400
 _KEPT_FILES = 200
 _LOOK_S = 0.1
 _END_S = 2.0
-"""How long the end of a command is waited for that no longer matters: it would outlive this process."""
+"""Maximum time to wait for the end of a command whose answer is no longer needed: it must not outlive this process."""
 _RUN_ENDS = "not waited for: the run ends"
 _LEDGER = "spent.json"
 
