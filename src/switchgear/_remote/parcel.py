@@ -164,6 +164,19 @@ def _check_out(folder: Path, parcel: Parcel) -> None:
     run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
     if parcel.head != commit:
         run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
+        _announce_ignored(folder)
+
+
+def _announce_ignored(folder: Path) -> None:
+    """Announce packed files that git ignores here to its index: they would be taken for deleted ones.
+
+    They were added by force and never committed, or only this host ignores them.
+    """
+    listed = run_git(folder, ["ls-files", "-z", "--others", "--ignored", "--exclude-standard"])
+    if listed:
+        named = ["--pathspec-from-file=-", "--pathspec-file-nul"]
+        literal = {"GIT_LITERAL_PATHSPECS": "1"}
+        run_git(folder, ["add", "--force", "--intent-to-add", *named], stdin=listed, env=literal)
 
 
 class UnpackedStarts:

@@ -472,7 +472,8 @@ def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: 
     if job.work.commit and job.work != spec.start:
         into = "refs/switchgear/transfer/work"
         bring(lambda: jobs.fetch(job.work.name), folder, job.work, spec.repository, into)
-        apply(folder, spec.start, job.work, "now")
+        if problem := apply(folder, spec.start, job.work, "now"):
+            raise TransferError(f"the work of {job.holder} could not be continued: {problem}")
     write_iterations(record, jobs.iterations(spec.run))
     state = {**job.run["state"], "start_mark": first}
     record.write({**{key: v for key, v in job.run.items() if key != "schema"}, "state": state})

@@ -303,6 +303,37 @@ def test_an_ignored_file_that_the_agent_did_not_know_is_not_replaced(
     assert git(project, "status", "--porcelain") == ""
 
 
+@pytest.mark.parametrize("where", ["project", "worker"])
+def test_a_packed_file_that_git_ignores_is_not_taken_for_a_deleted_one(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It was added by force and never committed, or only the host of the worker ignores it."""
+    name = "ignored" if where == "project" else "new"
+    if where == "project":
+        git(project, "add", "--force", name)
+    found = snapshot(project, "r1")
+    start = Parcel("p:1", found.commit, found.head, f"{REFERENCE}/r1")
+    bundle, before = bundled(project, start.reference), (project / name).read_bytes()
+    if where == "worker":
+        rules = tmp_path / "config" / "git" / "ignore"
+        rules.parent.mkdir(parents=True)
+        rules.write_text("new\n")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    first, second = tmp_path / "first", tmp_path / "second"
+    unpack(bundle, first, start)
+    (first / "committed").write_text("three\n")
+    work = brought(project, first, start, tmp_path)
+    unpack(bundle, second, start)
+    bundle = bundled(first, work.reference, without=(start.commit,))
+    receive(bundle, second, work.reference, f"{REFERENCE}/work")
+    assert apply(second, start, work, "now") is None
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert apply(project, start, work, "now") is None
+    for folder in (second, project):
+        assert (folder / name).read_bytes() == before
+        assert (folder / "committed").read_text() == "three\n"
+
+
 def test_a_file_of_a_submodule_that_was_not_sent_is_not_replaced(
     project: Path, tmp_path: Path
 ) -> None:

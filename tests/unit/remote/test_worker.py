@@ -382,6 +382,19 @@ def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is
     assert not [*(crew.folder / "worker" / "work").iterdir()]
 
 
+def test_a_worker_does_not_continue_without_the_work_of_the_last_one(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result_of(crew.run(forget=False))
+    job, root = crew.jobs.get("r1"), crew.folder / "second"
+    assert job is not None
+    assert job.run is not None
+    monkeypatch.setattr(worker, "apply", lambda *_: "it was changed")
+    context = WorkerContext(crew.jobs, crew.there, root, UnpackedStarts(root / "s"), Rest())
+    with pytest.raises(TransferError, match="could not be continued: it was changed"):
+        worker._rebuilt(context, job, RunFolder(root / "runs" / "r1"), root / "files")
+
+
 def test_a_task_that_one_host_cannot_begin_is_done_by_another(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
