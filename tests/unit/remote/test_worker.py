@@ -23,7 +23,7 @@ from switchgear._hooks.session import Notes
 from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sending
-from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
+from switchgear._remote.job import MOST_LOSSES, JobSpec, LeaseLost, Parcel, RemoteJob
 from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
 from switchgear._remote.transfer import write_iterations
@@ -601,6 +601,30 @@ def test_a_run_that_is_stopped_while_it_waits_has_an_end(crew: Crew) -> None:
     crew.interrupt = None
     again = result_of(crew.run())
     assert (again.exit_reason, again.state.resumptions) == (ExitReason.COMPLETED, 0)
+
+
+def test_a_suspended_worker_does_not_hold_a_run_that_is_ordered_again(crew: Crew) -> None:
+    """Its claim expired, the batch was stopped and its job forgotten, and the run resumed."""
+    crew.interrupt, claims = Interrupt(), list[int]()
+
+    def claimed_and_suspended(run: str, labels: tuple[str, ...]) -> None:
+        del labels
+        job = crew.jobs.claim(run, "host", 60.0)
+        assert job is not None
+        claims.append(job.claim)
+        if len(claims) > 1:
+            with suppress(LeaseLost):
+                crew.jobs.renew(run, claims[0], 60.0)
+                claims.append(claims[0])
+        crew.clock_s += 60.0
+        assert crew.interrupt is not None
+        crew.interrupt.ask("you")
+
+    crew.publish = claimed_and_suspended  # type: ignore[method-assign]
+    assert result_of(crew.run()).exit_reason is ExitReason.INTERRUPTED
+    crew.interrupt = Interrupt()
+    assert result_of(crew.run()).exit_reason is ExitReason.INTERRUPTED
+    assert claims == [1, 3], "the first claim, one that withdraws the job, the second claim"
 
 
 def test_a_run_that_no_worker_can_begin_has_an_end(
