@@ -166,8 +166,9 @@ class RemoteAttempts:
         options = options_of(place, task)
         begun, claim = read_run(record), _last_claim(record)
         if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
+            claim = job.claim
             jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
-            job, claim = None, job.claim
+            job = None
         if job is not None and self._has_work(job):
             return job
         order = 1 if job is None else job.order + 1

@@ -318,10 +318,11 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
     return None
 
 
-def push(folder: Path, work: str, reference: str) -> None:
-    """Push a commit to the repository that the folder was fetched from. Raises `TransferError`."""
+def push(folder: Path, repository: str, work: str, reference: str) -> None:
+    """Push a commit to a repository, whatever the agent made of `origin`. Raises `TransferError`."""
+    words = ["push", "--quiet", "--force", "--no-recurse-submodules"]
     try:
-        run_git(folder, [*_NO_HOOKS, "push", "--quiet", "--force", "origin", f"{work}:{reference}"])
+        run_git(folder, [*_NO_HOOKS, *words, repository, f"{work}:{reference}"])
     except GitError as error:
         raise TransferError(f"{reference} could not be pushed: {error}") from error
 

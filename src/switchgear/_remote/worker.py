@@ -354,7 +354,7 @@ class _Saving(RunView):
         run, claim = self._job.spec.run, self._job.claim
         reference = f"refs/switchgear/runs/{run}" + (f"-{claim}" if claim > 1 else "")
         try:
-            push(self.folder, commit, reference)
+            push(self.folder, self._job.spec.repository, commit, reference)
         except TransferError as error:  # the store has it, too
             self._not_pushed = " ".join(str(error).split())
             return ""

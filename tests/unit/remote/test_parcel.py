@@ -241,7 +241,7 @@ def test_a_repository_that_every_host_can_fetch_carries_the_history(
     unpack(small, other, Parcel("p:1", found.commit, head, f"{REFERENCE}/r1"), str(shared))
     (other / "new").write_text("pushed\n")
     work = saved(other, tmp_path / "notes", "transfer/w")
-    parcel.push(other, work, "refs/switchgear/runs/r1")
+    parcel.push(other, str(shared), work, "refs/switchgear/runs/r1")
     assert git(shared, "show", "refs/switchgear/runs/r1:new") == "pushed\n"
 
 

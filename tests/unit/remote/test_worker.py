@@ -255,6 +255,22 @@ def test_work_that_is_too_large_for_the_store_comes_from_the_repository(
     assert (crew.project / "large").stat().st_size == 20_000
 
 
+def test_work_is_pushed_to_the_repository_of_the_batch_whatever_the_agent_calls_origin(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, other = crew.folder / "shared.git", crew.folder / "other.git"
+    for each in (shared, other):
+        git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(each))
+    crew.repository = str(shared)
+    with (crew.folder / "agent.sh").open("a") as script:
+        script.write("head -c 20000 /dev/urandom > large\n")
+        script.write(f"git remote set-url origin {other}\n")
+    monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
+    assert result_of(crew.run()).success
+    assert (crew.project / "large").stat().st_size == 20_000
+    assert git(other, "for-each-ref", "refs/switchgear") == ""
+
+
 def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
     shared = crew.folder / "shared.git"
     git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
