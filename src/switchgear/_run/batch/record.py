@@ -231,6 +231,11 @@ def resumed_progress(
             old = old._replace(status=Status.WAITING, reason="", blocked_by=None, attempts=attempts)
         if old.status is Status.WAITING:
             old = old._replace(digest=task.digest)
+            begun_in_worktree = old.branch is not None
+            if old.folder is not None and not task.is_demo and begun_in_worktree != task.worktree:
+                where = "a worktree" if task.worktree else "its own folder"
+                notes.append(f"{task.name} works in {where} now, and starts from scratch")
+                old = old.from_scratch()._replace(folder=None, branch=None)
         progress[task.name] = old
     gone = kept.keys() - progress.keys()
     notes += [
