@@ -312,10 +312,19 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
                 work.head,
                 now.head,
             )
-            git("reset", "--quiet", "--mixed")
+            _unstage(git, now.head, work.head)
     except GitError as error:
         raise TransferError(f"the work could not be applied in {folder}: {error}") from error
     return None
+
+
+def _unstage(git: Git, before: str, after: str) -> None:
+    """Bring the paths that differ between two commits into the index; what else is staged stays."""
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after)
+    if paths := git(*words):
+        named = ["--pathspec-from-file=-", "--pathspec-file-nul", "HEAD"]
+        literal = {"GIT_LITERAL_PATHSPECS": "1"}
+        run_git(git.top, ["reset", "--quiet", *named], stdin=paths, env=literal)
 
 
 def push(folder: Path, repository: str, work: str, reference: str) -> None:

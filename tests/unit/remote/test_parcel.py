@@ -116,6 +116,27 @@ def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path
     assert git(project, "status", "--porcelain") == "?? later\n"
 
 
+def test_what_the_user_staged_stays_staged_when_the_agent_has_committed(
+    project: Path, tmp_path: Path
+) -> None:
+    git(project, "add", "committed", "new")
+    (project / "committed").write_text("three\n")
+    before = git(project, "ls-files", "-s")
+    commit, other = sent(project, tmp_path)
+    (other / "added").write_text("by the agent\n")
+    git(other, "add", "added")
+    git(other, "commit", "-qm", "by the agent")
+    work = brought(project, other, commit, tmp_path)
+    assert apply(project, commit, work, "now") is None
+    assert git(project, "log", "--format=%s") == "by the agent\nstart\n"
+    after = git(project, "ls-files", "-s")
+    assert sorted(line for line in after.splitlines() if "\tadded" not in line) == sorted(
+        before.splitlines()
+    )
+    status = git(project, "status", "--porcelain").splitlines()
+    assert sorted(status) == [" D gone", "A  new", "MM committed"]
+
+
 def test_a_folder_that_changed_meanwhile_is_left_as_it_is(project: Path, tmp_path: Path) -> None:
     commit, other = sent(project, tmp_path)
     (other / "new").write_text("from the worker\n")
