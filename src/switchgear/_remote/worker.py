@@ -333,7 +333,7 @@ class _Saving(RunView):
         self._number += 1
         if not ended or (found := _saved_by_run(folder, spec.run)) is None:
             name = f"transfer/{spec.run}-{self._number}"
-            commit = saved(folder, self.record.path / "transfer", name)
+            commit = saved(folder, self.record.notes, name)  # its base is older than the agent
             found = f"refs/switchgear/{name}", commit, head_of(folder)
         reference, commit, head = found
         shared = self._pushed(commit) if spec.repository else ""

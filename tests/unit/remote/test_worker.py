@@ -287,6 +287,44 @@ def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
     assert pushed.split() == ["refs/switchgear/runs/r1-2"], "the lost worker may push to r1 later"
 
 
+@pytest.mark.parametrize(
+    "hides",
+    [
+        "mkdir -p sub; echo sub > .gitignore",
+        "git init -q sub",
+        "mkdir -p .git/info; echo sub > .git/info/exclude",
+    ],
+)
+def test_the_next_worker_continues_with_work_that_the_agent_hid_from_git(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, hides: str
+) -> None:
+    crew.agent.write_text(f"""\
+echo once >> count
+{hides}
+mkdir -p sub
+wc -l < count >> sub/file
+[ -d sub/.git ] && (cd sub; git add file; git -c user.name=a -c user.email=a@localhost commit -qm x)
+[ "$(wc -l < count)" -gt 1 ] || exit 1
+printf '{{"type": "usage", "model": "m", "input_tokens": 1, "output_tokens": 1, "cost_usd": 0.01}}\\n'
+printf '{{"type": "result", "text": "done", "success": true}}\\n'
+""")
+    save, saves = crew.jobs.save, list[int]()
+
+    def lost_after_the_first_iteration(*given: Any, **named: Any) -> None:
+        save(*given, **named)
+        saves.extend(each["number"] for each in named.get("iterations", ()))
+        if saves == [1]:
+            saves.append(0)
+            crew.clock_s += 60.0
+            assert crew.jobs.claim("r1", "lost", 60.0) is not None
+            crew.clock_s += 60.0
+
+    monkeypatch.setattr(crew.jobs, "save", lost_after_the_first_iteration)
+    assert result_of(crew.run()).success
+    assert (crew.project / "count").read_text() == "once\nonce\n"
+    assert (crew.project / "sub" / "file").read_text().split() == ["1", "2"]
+
+
 def test_a_batch_removes_what_a_killed_worker_has_sent(crew: Crew) -> None:
     kept, orphan = crew.jobs.send("other-1-1", b"x"), crew.jobs.send("r1-7-1", b"x")
     result_of(crew.run())
