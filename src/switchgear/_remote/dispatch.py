@@ -251,8 +251,10 @@ class RemoteAttempts:
                 job = found
                 if (now := (job.state, job.claim, job.written)) != seen:
                     seen, changed_s = now, time.monotonic()
+                mirror.update(
+                    job
+                )  # before the id is sent: else this host could continue the run, too
                 if job.state is JobState.DONE:
-                    mirror.update(job)
                     return job
                 if interrupt.asked:
                     self._stop(job, interrupt.asked)
@@ -260,7 +262,6 @@ class RemoteAttempts:
                     jobs.withdraw(run, _given_up(job))
                 else:
                     sending.send_if_due(job, jobs.now_s())
-                mirror.update(job)
                 mirror.pass_messages_on()
                 lost = ""
             except StoreError as trouble:

@@ -641,7 +641,7 @@ def test_a_run_that_waits_for_a_worker_is_shown_as_waiting(
     monkeypatch.setattr(dispatch, "FIRST_REPEAT_S", 0.05)
     crew.lost_ids = 1
     assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
-    assert crew.shown_at_publish == ["waiting"]
+    assert crew.shown_at_publish == ["waiting", "waiting"]
     run = RunFolder(crew.here.runs / "r1").read()
     assert (run_status(run), run["waiting"], run["task"]) == ("completed", False, "do it.")
     assert crew.lines.calls == ["started", "iteration ended", "ended"]
@@ -757,6 +757,22 @@ def test_a_run_that_other_hosts_have_is_not_continued_here(crew: Crew) -> None:
     assert "--resume b1 --on celery" in held_elsewhere(ledger, run)
     assert not held_elsewhere(ledger, {**run, "end": {}})
     assert not held_elsewhere(ledger, {"id": "r1", "end": None})  # it never left this host
+
+
+def test_a_run_is_known_to_be_elsewhere_before_a_worker_can_have_it(crew: Crew) -> None:
+    """A batch that is killed while it sends the first id must not be continued on its host."""
+    publish, elsewhere = crew.publish, list[str]()
+
+    def published(run: str, labels: tuple[str, ...]) -> None:
+        record = RunFolder(crew.here.runs / run)
+        known = record.read() if (record.path / "run.json").exists() else {"id": run}
+        elsewhere.append(held_elsewhere(crew.jobs._ledger, known))
+        publish(run, labels)
+
+    crew.publish = published  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    [why] = elsewhere
+    assert "it waits for a worker" in why
 
 
 def test_a_broker_that_is_lost_is_reported_once(crew: Crew) -> None:
