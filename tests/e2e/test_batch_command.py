@@ -589,6 +589,34 @@ def test_a_repository_without_a_commit_inside_a_worktree_does_not_lose_the_rest(
     assert "not everything was committed to" in done.stdout
 
 
+@pytest.mark.parametrize("leaves", ["checkout -q -b own", "checkout -q --detach", "branch -m own"])
+def test_work_reaches_its_branch_although_the_agent_leaves_it(
+    project: Project, leaves: str
+) -> None:
+    agent = f"subprocess.run({['git', *leaves.split()]}, check=True); {DONE}"
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"|{agent}",
+        b=f"needs: [a] | until('a', 1); {DONE}",
+    )
+    result = project.json()
+    assert statuses(result) == {"a": "done", "b": "done"}
+    assert project.git("show", f"{result['tasks'][0]['branch']}:a") == "x"
+
+
+def test_work_on_a_history_of_its_own_is_reported_as_missing_in_its_branch(
+    project: Project,
+) -> None:
+    words = ["git", "checkout", "-q", "--orphan", "own"]
+    project.tasks(
+        "defaults: {worktree: true, stuck: false}",
+        a=f"|subprocess.run({words}, check=True); {DONE}",
+    )
+    done = project()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "/a does not have what was done: the agent committed it elsewhere" in done.stdout
+
+
 def hang_once(project: Project, words: str) -> Path:
     """A git that hangs the first time that it gets these words; the file with its process id."""
     commands, real, pid = project.beside / "bin", shutil.which("git"), project.beside / "pid"

@@ -45,7 +45,7 @@ from switchgear._run.formats import iso
 from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.loop import take_locks
-from switchgear._run.record import RunFolder, circuit_of, process_began
+from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, process_began
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView, guarded
@@ -164,8 +164,9 @@ class RemoteAttempts:
             return job
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
-        begun = read_run(record)
+        begun, claim = read_run(record), _last_claim(record)
         if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
+            claim = job.claim
             jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
             job = None
         if job is not None and self._has_work(job):
@@ -196,7 +197,7 @@ class RemoteAttempts:
             if begun is None
             else [iteration_values(record, each) for each in record.iterations()]
         )
-        return jobs.order(spec, run=begun, iterations=lines)
+        return jobs.order(spec, run=begun, iterations=lines, claim=claim)
 
     def _has_work(self, job: RemoteJob) -> bool:
         """Whether a completed job has work that did not arrive here: otherwise its task would be done."""
@@ -250,8 +251,10 @@ class RemoteAttempts:
                 job = found
                 if (now := (job.state, job.claim, job.written)) != seen:
                     seen, changed_s = now, time.monotonic()
+                mirror.update(
+                    job
+                )  # before the id is sent: else this host could continue the run, too
                 if job.state is JobState.DONE:
-                    mirror.update(job)
                     return job
                 if interrupt.asked:
                     self._stop(job, interrupt.asked)
@@ -259,7 +262,6 @@ class RemoteAttempts:
                     jobs.withdraw(run, _given_up(job))
                 else:
                     sending.send_if_due(job, jobs.now_s())
-                mirror.update(job)
                 mirror.pass_messages_on()
                 lost = ""
             except StoreError as trouble:
@@ -375,7 +377,7 @@ class _Sending:
             self._due_s = self._time.clock() + 1.0
         else:
             self._reported.broker_is_lost = False
-            if self._sent and not job.claim and not job.drops:
+            if self._sent and job.state is JobState.WAITING and not job.drops:
                 self._report_waiting(job)
             self._sent = True
 
@@ -457,6 +459,7 @@ class _Mirror:
             "pid": pid,
             "pid_began": process_began(pid),
             "host": "" if waits else job.holder,
+            "claim": job.claim,
             "waiting": waits,
         }
         if job.state is not JobState.DONE:
@@ -479,6 +482,14 @@ class _Mirror:
 
 def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
     return RunFolder(place.runs / (attempt.progress.run or ""))
+
+
+def _last_claim(record: RunFolder) -> int:
+    """The number of the newest claim that is known here; 0: there is none."""
+    try:
+        return int(record.read().get("claim", 0))
+    except (RunUnreadable, TypeError, ValueError):
+        return 0
 
 
 def _spent(run: Mapping[str, Any] | None) -> int:

@@ -88,7 +88,7 @@ class RemoteJob(NamedTuple):
     """Grows each time the batch orders the same run again."""
     state: JobState = JobState.WAITING
     claim: int = 0
-    """The number of the newest claim; 0: it was never claimed."""
+    """The number of the newest claim; 0: the run was never claimed."""
     holder: str = ""
     until_s: float = 0.0
     """When the claim expires, in seconds on the store's clock."""

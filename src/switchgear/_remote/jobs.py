@@ -47,12 +47,17 @@ class Jobs:
         work: Parcel = NO_PARCEL,
         run: Mapping[str, Any] | None = None,
         iterations: Sequence[Mapping[str, Any]] = (),
+        claim: int = 0,
     ) -> RemoteJob:
-        """Order an attempt. `run` and `iterations` are those of a run that began elsewhere."""
+        """Order an attempt. `run` and `iterations` are those of a run that began elsewhere.
+
+        `claim`: the newest one of a job of this run that was forgotten. Its numbers never begin again: a
+        worker that was suspended since then would hold the new job.
+        """
 
         def order(job: RemoteJob | None, _: float) -> RemoteJob:
             made = core.ordered(job, spec, work, run)
-            return made if job is not None else made._replace(written=len(iterations))
+            return made if job else made._replace(written=len(iterations), claim=claim)
 
         ordered: RemoteJob = self._change(spec.run, order, iterations)
         return ordered

@@ -164,6 +164,19 @@ def _check_out(folder: Path, parcel: Parcel) -> None:
     run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
     if parcel.head != commit:
         run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
+        _announce_ignored(folder)
+
+
+def _announce_ignored(folder: Path) -> None:
+    """Announce packed files that git ignores here to its index: they would be taken for deleted ones.
+
+    They were added by force and never committed, or only this host ignores them.
+    """
+    listed = run_git(folder, ["ls-files", "-z", "--others", "--ignored", "--exclude-standard"])
+    if listed:
+        named = ["--pathspec-from-file=-", "--pathspec-file-nul"]
+        literal = {"GIT_LITERAL_PATHSPECS": "1"}
+        run_git(folder, ["add", "--force", "--intent-to-add", *named], stdin=listed, env=literal)
 
 
 class UnpackedStarts:
@@ -299,16 +312,26 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
                 work.head,
                 now.head,
             )
-            git("reset", "--quiet", "--mixed")
+            _unstage(git, now.head, work.head)
     except GitError as error:
         raise TransferError(f"the work could not be applied in {folder}: {error}") from error
     return None
 
 
-def push(folder: Path, work: str, reference: str) -> None:
-    """Push a commit to the repository that the folder was fetched from. Raises `TransferError`."""
+def _unstage(git: Git, before: str, after: str) -> None:
+    """Bring the paths that differ between two commits into the index; what else is staged stays."""
+    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after)
+    if paths := git(*words):
+        named = ["--pathspec-from-file=-", "--pathspec-file-nul", "HEAD"]
+        literal = {"GIT_LITERAL_PATHSPECS": "1"}
+        run_git(git.top, ["reset", "--quiet", *named], stdin=paths, env=literal)
+
+
+def push(folder: Path, repository: str, work: str, reference: str) -> None:
+    """Push a commit to a repository, whatever the agent made of `origin`. Raises `TransferError`."""
+    words = ["push", "--quiet", "--force", "--no-recurse-submodules"]
     try:
-        run_git(folder, [*_NO_HOOKS, "push", "--quiet", "--force", "origin", f"{work}:{reference}"])
+        run_git(folder, [*_NO_HOOKS, *words, repository, f"{work}:{reference}"])
     except GitError as error:
         raise TransferError(f"{reference} could not be pushed: {error}") from error
 

@@ -333,7 +333,7 @@ class _Saving(RunView):
         self._number += 1
         if not ended or (found := _saved_by_run(folder, spec.run)) is None:
             name = f"transfer/{spec.run}-{self._number}"
-            commit = saved(folder, self.record.path / "transfer", name)
+            commit = saved(folder, self.record.notes, name)  # its base is older than the agent
             found = f"refs/switchgear/{name}", commit, head_of(folder)
         reference, commit, head = found
         shared = self._pushed(commit) if spec.repository else ""
@@ -354,7 +354,7 @@ class _Saving(RunView):
         run, claim = self._job.spec.run, self._job.claim
         reference = f"refs/switchgear/runs/{run}" + (f"-{claim}" if claim > 1 else "")
         try:
-            push(self.folder, commit, reference)
+            push(self.folder, self._job.spec.repository, commit, reference)
         except TransferError as error:  # the store has it, too
             self._not_pushed = " ".join(str(error).split())
             return ""
@@ -472,7 +472,8 @@ def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: 
     if job.work.commit and job.work != spec.start:
         into = "refs/switchgear/transfer/work"
         bring(lambda: jobs.fetch(job.work.name), folder, job.work, spec.repository, into)
-        apply(folder, spec.start, job.work, "now")
+        if problem := apply(folder, spec.start, job.work, "now"):
+            raise TransferError(f"the work of {job.holder} could not be continued: {problem}")
     write_iterations(record, jobs.iterations(spec.run))
     state = {**job.run["state"], "start_mark": first}
     record.write({**{key: v for key, v in job.run.items() if key != "schema"}, "state": state})

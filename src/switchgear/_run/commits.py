@@ -147,9 +147,13 @@ def _commit(  # noqa: PLR0917
             ended = f"did not end within {duration(run.duration_s)}"
         note = f"committed, but a hook after the commit {ended}"
     try:
+        last = Deadline(60.0)
+        if before is not None:  # a hook may have added others
+            looks = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after)
+            listed += run_git(git.top, looks, deadline=last)
         named = ("reset", "--quiet", *_NAMED, "HEAD")
         literal = {"GIT_LITERAL_PATHSPECS": "1"}
-        run_git(git.top, named, stdin=listed, env=literal, deadline=Deadline(60.0))
+        run_git(git.top, named, stdin=listed, env=literal, deadline=last)
     except GitError as error:
         note = f"committed, but your index could not be updated: {redact(str(error), 300)}"
     return CommitResult(after, note=note)

@@ -129,6 +129,14 @@ def test_init_quotes_what_yaml_would_read_otherwise(name: str) -> None:
     assert [one.node for one in load_config("switchgear.yaml").budgets] == [name]
 
 
+@pytest.mark.parametrize("amount", ["12345.67", "1234567.89", "0.000001", "50"])
+def test_init_writes_amounts_to_the_cent(amount: str) -> None:
+    code, _ = run("config", "init", "--yes", "--budget", f"atlas={amount}")
+    assert code == 0
+    limits = [one.limit_micros for one in load_config("switchgear.yaml").budgets]
+    assert limits == [round(float(amount) * 1_000_000)]
+
+
 def test_init_prompts_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     answers = iter(["coder", "anthropic/opus,openai/large", "", "ana", "desktop", ""])

@@ -116,6 +116,27 @@ def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path
     assert git(project, "status", "--porcelain") == "?? later\n"
 
 
+def test_what_the_user_staged_stays_staged_when_the_agent_has_committed(
+    project: Path, tmp_path: Path
+) -> None:
+    git(project, "add", "committed", "new")
+    (project / "committed").write_text("three\n")
+    before = git(project, "ls-files", "-s")
+    commit, other = sent(project, tmp_path)
+    (other / "added").write_text("by the agent\n")
+    git(other, "add", "added")
+    git(other, "commit", "-qm", "by the agent")
+    work = brought(project, other, commit, tmp_path)
+    assert apply(project, commit, work, "now") is None
+    assert git(project, "log", "--format=%s") == "by the agent\nstart\n"
+    after = git(project, "ls-files", "-s")
+    assert sorted(line for line in after.splitlines() if "\tadded" not in line) == sorted(
+        before.splitlines()
+    )
+    status = git(project, "status", "--porcelain").splitlines()
+    assert sorted(status) == [" D gone", "A  new", "MM committed"]
+
+
 def test_a_folder_that_changed_meanwhile_is_left_as_it_is(project: Path, tmp_path: Path) -> None:
     commit, other = sent(project, tmp_path)
     (other / "new").write_text("from the worker\n")
@@ -241,7 +262,7 @@ def test_a_repository_that_every_host_can_fetch_carries_the_history(
     unpack(small, other, Parcel("p:1", found.commit, head, f"{REFERENCE}/r1"), str(shared))
     (other / "new").write_text("pushed\n")
     work = saved(other, tmp_path / "notes", "transfer/w")
-    parcel.push(other, work, "refs/switchgear/runs/r1")
+    parcel.push(other, str(shared), work, "refs/switchgear/runs/r1")
     assert git(shared, "show", "refs/switchgear/runs/r1:new") == "pushed\n"
 
 
@@ -301,6 +322,37 @@ def test_an_ignored_file_that_the_agent_did_not_know_is_not_replaced(
     assert (project / "ignored").read_text() == "stays here"
     assert (project / "folder").read_text() == "private\n"
     assert git(project, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("where", ["project", "worker"])
+def test_a_packed_file_that_git_ignores_is_not_taken_for_a_deleted_one(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """It was added by force and never committed, or only the host of the worker ignores it."""
+    name = "ignored" if where == "project" else "new"
+    if where == "project":
+        git(project, "add", "--force", name)
+    found = snapshot(project, "r1")
+    start = Parcel("p:1", found.commit, found.head, f"{REFERENCE}/r1")
+    bundle, before = bundled(project, start.reference), (project / name).read_bytes()
+    if where == "worker":
+        rules = tmp_path / "config" / "git" / "ignore"
+        rules.parent.mkdir(parents=True)
+        rules.write_text("new\n")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    first, second = tmp_path / "first", tmp_path / "second"
+    unpack(bundle, first, start)
+    (first / "committed").write_text("three\n")
+    work = brought(project, first, start, tmp_path)
+    unpack(bundle, second, start)
+    bundle = bundled(first, work.reference, without=(start.commit,))
+    receive(bundle, second, work.reference, f"{REFERENCE}/work")
+    assert apply(second, start, work, "now") is None
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert apply(project, start, work, "now") is None
+    for folder in (second, project):
+        assert (folder / name).read_bytes() == before
+        assert (folder / "committed").read_text() == "three\n"
 
 
 def test_a_file_of_a_submodule_that_was_not_sent_is_not_replaced(

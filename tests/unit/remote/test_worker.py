@@ -23,7 +23,7 @@ from switchgear._hooks.session import Notes
 from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
 from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sending
-from switchgear._remote.job import MOST_LOSSES, JobSpec, Parcel, RemoteJob
+from switchgear._remote.job import MOST_LOSSES, JobSpec, LeaseLost, Parcel, RemoteJob
 from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
 from switchgear._remote.transfer import write_iterations
@@ -255,6 +255,22 @@ def test_work_that_is_too_large_for_the_store_comes_from_the_repository(
     assert (crew.project / "large").stat().st_size == 20_000
 
 
+def test_work_is_pushed_to_the_repository_of_the_batch_whatever_the_agent_calls_origin(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, other = crew.folder / "shared.git", crew.folder / "other.git"
+    for each in (shared, other):
+        git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(each))
+    crew.repository = str(shared)
+    with (crew.folder / "agent.sh").open("a") as script:
+        script.write("head -c 20000 /dev/urandom > large\n")
+        script.write(f"git remote set-url origin {other}\n")
+    monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
+    assert result_of(crew.run()).success
+    assert (crew.project / "large").stat().st_size == 20_000
+    assert git(other, "for-each-ref", "refs/switchgear") == ""
+
+
 def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
     shared = crew.folder / "shared.git"
     git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
@@ -269,6 +285,44 @@ def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
     assert result_of(crew.run()).success
     pushed = git(shared, "for-each-ref", "--format=%(refname)", "refs/switchgear/runs")
     assert pushed.split() == ["refs/switchgear/runs/r1-2"], "the lost worker may push to r1 later"
+
+
+@pytest.mark.parametrize(
+    "hides",
+    [
+        "mkdir -p sub; echo sub > .gitignore",
+        "git init -q sub",
+        "mkdir -p .git/info; echo sub > .git/info/exclude",
+    ],
+)
+def test_the_next_worker_continues_with_work_that_the_agent_hid_from_git(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, hides: str
+) -> None:
+    crew.agent.write_text(f"""\
+echo once >> count
+{hides}
+mkdir -p sub
+wc -l < count >> sub/file
+[ -d sub/.git ] && (cd sub; git add file; git -c user.name=a -c user.email=a@localhost commit -qm x)
+[ "$(wc -l < count)" -gt 1 ] || exit 1
+printf '{{"type": "usage", "model": "m", "input_tokens": 1, "output_tokens": 1, "cost_usd": 0.01}}\\n'
+printf '{{"type": "result", "text": "done", "success": true}}\\n'
+""")
+    save, saves = crew.jobs.save, list[int]()
+
+    def lost_after_the_first_iteration(*given: Any, **named: Any) -> None:
+        save(*given, **named)
+        saves.extend(each["number"] for each in named.get("iterations", ()))
+        if saves == [1]:
+            saves.append(0)
+            crew.clock_s += 60.0
+            assert crew.jobs.claim("r1", "lost", 60.0) is not None
+            crew.clock_s += 60.0
+
+    monkeypatch.setattr(crew.jobs, "save", lost_after_the_first_iteration)
+    assert result_of(crew.run()).success
+    assert (crew.project / "count").read_text() == "once\nonce\n"
+    assert (crew.project / "sub" / "file").read_text().split() == ["1", "2"]
 
 
 def test_a_batch_removes_what_a_killed_worker_has_sent(crew: Crew) -> None:
@@ -380,6 +434,19 @@ def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is
     assert result_of(crew.run()).reason.endswith(": no space left")
     assert sent == []
     assert not [*(crew.folder / "worker" / "work").iterdir()]
+
+
+def test_a_worker_does_not_continue_without_the_work_of_the_last_one(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result_of(crew.run(forget=False))
+    job, root = crew.jobs.get("r1"), crew.folder / "second"
+    assert job is not None
+    assert job.run is not None
+    monkeypatch.setattr(worker, "apply", lambda *_: "it was changed")
+    context = WorkerContext(crew.jobs, crew.there, root, UnpackedStarts(root / "s"), Rest())
+    with pytest.raises(TransferError, match="could not be continued: it was changed"):
+        worker._rebuilt(context, job, RunFolder(root / "runs" / "r1"), root / "files")
 
 
 def test_a_task_that_one_host_cannot_begin_is_done_by_another(
@@ -574,7 +641,7 @@ def test_a_run_that_waits_for_a_worker_is_shown_as_waiting(
     monkeypatch.setattr(dispatch, "FIRST_REPEAT_S", 0.05)
     crew.lost_ids = 1
     assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
-    assert crew.shown_at_publish == ["waiting"]
+    assert crew.shown_at_publish == ["waiting", "waiting"]
     run = RunFolder(crew.here.runs / "r1").read()
     assert (run_status(run), run["waiting"], run["task"]) == ("completed", False, "do it.")
     assert crew.lines.calls == ["started", "iteration ended", "ended"]
@@ -588,6 +655,30 @@ def test_a_run_that_is_stopped_while_it_waits_has_an_end(crew: Crew) -> None:
     crew.interrupt = None
     again = result_of(crew.run())
     assert (again.exit_reason, again.state.resumptions) == (ExitReason.COMPLETED, 0)
+
+
+def test_a_suspended_worker_does_not_hold_a_run_that_is_ordered_again(crew: Crew) -> None:
+    """Its claim expired, the batch was stopped and its job forgotten, and the run resumed."""
+    crew.interrupt, claims = Interrupt(), list[int]()
+
+    def claimed_and_suspended(run: str, labels: tuple[str, ...]) -> None:
+        del labels
+        job = crew.jobs.claim(run, "host", 60.0)
+        assert job is not None
+        claims.append(job.claim)
+        if len(claims) > 1:
+            with suppress(LeaseLost):
+                crew.jobs.renew(run, claims[0], 60.0)
+                claims.append(claims[0])
+        crew.clock_s += 60.0
+        assert crew.interrupt is not None
+        crew.interrupt.ask("you")
+
+    crew.publish = claimed_and_suspended  # type: ignore[method-assign]
+    assert result_of(crew.run()).exit_reason is ExitReason.INTERRUPTED
+    crew.interrupt = Interrupt()
+    assert result_of(crew.run()).exit_reason is ExitReason.INTERRUPTED
+    assert claims == [1, 3], "the first claim, one that withdraws the job, the second claim"
 
 
 def test_a_run_that_no_worker_can_begin_has_an_end(
@@ -666,6 +757,22 @@ def test_a_run_that_other_hosts_have_is_not_continued_here(crew: Crew) -> None:
     assert "--resume b1 --on celery" in held_elsewhere(ledger, run)
     assert not held_elsewhere(ledger, {**run, "end": {}})
     assert not held_elsewhere(ledger, {"id": "r1", "end": None})  # it never left this host
+
+
+def test_a_run_is_known_to_be_elsewhere_before_a_worker_can_have_it(crew: Crew) -> None:
+    """A batch that is killed while it sends the first id must not be continued on its host."""
+    publish, elsewhere = crew.publish, list[str]()
+
+    def published(run: str, labels: tuple[str, ...]) -> None:
+        record = RunFolder(crew.here.runs / run)
+        known = record.read() if (record.path / "run.json").exists() else {"id": run}
+        elsewhere.append(held_elsewhere(crew.jobs._ledger, known))
+        publish(run, labels)
+
+    crew.publish = published  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    [why] = elsewhere
+    assert "it waits for a worker" in why
 
 
 def test_a_broker_that_is_lost_is_reported_once(crew: Crew) -> None:

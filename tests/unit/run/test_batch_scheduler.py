@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from switchgear._agents.demo import make_repository
 from switchgear._breaker.loop_breaker import LoopStats
 from switchgear._core.policy import Cooldown, Policy
 from switchgear._detectors import FailuresInWindow
+from switchgear._measure.git_command import run_git
 from switchgear._panel.panel import Panel
 from switchgear._run.batch.attempt import (
     MOST_FORCES,
@@ -514,6 +516,25 @@ def test_a_failed_task_is_retried_only_on_request(stage: Stage) -> None:
     again, _ = resumed_progress(old, batch.tasks, failed_too=True)
     assert [str(each.status) for each in same.values()] == ["failed", "skipped"]
     assert [(str(each.status), each.attempts) for each in again.values()] == [("waiting", 0)] * 2
+
+
+def test_a_task_that_gets_a_worktree_leaves_the_folder_of_the_user_alone(tmp_path: Path) -> None:
+    """It was begun in that folder: to continue there would also commit what the user has not."""
+    project = tmp_path / "project"
+    make_repository(project)
+    before = run_git(project, ["rev-parse", "HEAD"])
+    (project / "new").write_text("by the user\n")
+    task = Task("a", "do it", worktree=True)
+    begun = Progress(Status.INTERRUPTED, run="run-1", folder=str(project), spent_micros=7)
+    progress, notes = resumed_progress({"a": begun}, [task], failed_too=False)
+    places = TaskFolders(tmp_path / "home" / "b1", project)
+    given = places.give(task, progress["a"], {})
+    assert (given.run, given.runs, given.earlier_micros) == (None, ("run-1",), 7)
+    assert given.folder == str(tmp_path / "project-trees" / "b1" / "a")
+    assert notes[-1] == "a works in a worktree now, and starts from scratch"
+    assert places.keep(task, begun) is None
+    assert run_git(project, ["rev-parse", "HEAD"]) == before
+    assert run_git(project, ["status", "--porcelain"]).splitlines() == ["?? new"]
 
 
 def test_a_changed_file_is_noticed(stage: Stage) -> None:

@@ -210,6 +210,16 @@ def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str)
     assert not (stage.folder / ".git" / "index.lock").exists()
 
 
+def test_what_a_hook_adds_to_the_commit_is_not_staged_as_deleted(stage: Stage) -> None:
+    hook(stage, "pre-commit", "echo made > made; git add made")
+    (stage.folder / "mine").write_text("staged by the user\n")
+    stage.git("add", "mine")
+    (stage.folder / "a").write_text("b")
+    assert commit_paths(stage.folder, ["a"], "m", CommitContext(stage.scripts)).commit is not None
+    assert stage.git("show", "HEAD:made").strip() == "made"
+    assert stage.git("status", "--porcelain").strip() == "A  mine"
+
+
 def test_a_hook_that_refuses_without_a_word_is_reported(stage: Stage) -> None:
     hook(stage, "pre-commit", "exit 1")
     (stage.folder / "a").write_text("b")

@@ -235,17 +235,8 @@ def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str
     if choice in {"accept", "skip"}:
         status = Status.PARTIAL if choice == "accept" else Status.SKIPPED
         return progress._replace(status=status, reason=what)
-    if choice == "retry":  # a new run without the state of the last one; its cost stays
-        return progress._replace(
-            status=Status.WAITING,
-            reason=what,
-            run=None,
-            runs=progress.runs if progress.run is None else (*progress.runs, progress.run),
-            timeout_s=None,
-            iterations=0,
-            seconds=0.0,
-            earlier_micros=progress.spent_micros,
-        )
+    if choice == "retry":
+        return progress.from_scratch()._replace(status=Status.WAITING, reason=what)
     tried = plural(progress.attempts, "attempt")
     return progress._replace(status=Status.FAILED, reason=f"time limit reached after {tried}")
 

@@ -143,6 +143,17 @@ class Progress(NamedTuple):
             unknown_prices=state.unknown_prices,
         )
 
+    def from_scratch(self) -> Self:
+        """With a new run, without the state of the last one; its cost stays."""
+        return self._replace(
+            run=None,
+            runs=self.runs if self.run is None else (*self.runs, self.run),
+            timeout_s=None,
+            iterations=0,
+            seconds=0.0,
+            earlier_micros=self.spent_micros,
+        )
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing more will be done about it."""

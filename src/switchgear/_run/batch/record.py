@@ -231,6 +231,11 @@ def resumed_progress(
             old = old._replace(status=Status.WAITING, reason="", blocked_by=None, attempts=attempts)
         if old.status is Status.WAITING:
             old = old._replace(digest=task.digest)
+            begun_in_worktree = old.branch is not None
+            if old.folder is not None and not task.is_demo and begun_in_worktree != task.worktree:
+                where = "a worktree" if task.worktree else "its own folder"
+                notes.append(f"{task.name} works in {where} now, and starts from scratch")
+                old = old.from_scratch()._replace(folder=None, branch=None)
         progress[task.name] = old
     gone = kept.keys() - progress.keys()
     notes += [
@@ -353,7 +358,8 @@ class TaskFolders:
         self, task: Task, progress: Progress, interrupt: Interrupt | None = None
     ) -> str | None:
         """Commit what was done in a worktree. Returns what went wrong, if anything did."""
-        if not task.worktree or progress.folder is None:
+        # A task that was begun in the user's own folder, before the file gave it a worktree, has no branch.
+        if not task.worktree or progress.folder is None or progress.branch is None:
             return None
         tree, deadline = Path(progress.folder), Deadline(WORKTREE_S)
         with (interrupt or Interrupt()).watching(deadline):
@@ -400,7 +406,7 @@ class TaskFolders:
         return found.top
 
 
-def _commit_all(tree: Path, task: Task, branch: str | None, deadline: Deadline) -> str | None:
+def _commit_all(tree: Path, task: Task, branch: str, deadline: Deadline) -> str | None:
     """Commit all that is in a worktree. Returns what went wrong, if anything did."""
     problem = None
     try:
@@ -416,6 +422,7 @@ def _commit_all(tree: Path, task: Task, branch: str | None, deadline: Deadline) 
         if any(line[0] in {"1", "u"} and line[1][0] != "." for line in lines):
             message = f"{task.name}: {short_task(task.words)}"
             _commit(tree, ["commit", "--quiet", "-m", message], deadline)
+        problem = _moved(tree, branch, deadline) or problem
         inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
         if inside and problem is None:
             problem = (
@@ -425,6 +432,27 @@ def _commit_all(tree: Path, task: Task, branch: str | None, deadline: Deadline) 
     except GitError as error:
         return f"what was done could not be committed to {branch}: {error}"
     return problem
+
+
+def _moved(tree: Path, branch: str, deadline: Deadline) -> str | None:
+    """Move the branch to HEAD of its worktree, which the agent may have left. Returns why not."""
+    reference = f"refs/heads/{branch}"
+    head = run_git(tree, ["rev-parse", "--verify", "HEAD^{commit}"], deadline=deadline).strip()
+    tip = ""  # it was removed or renamed
+    with contextlib.suppress(GitError):
+        looks = ["rev-parse", "--verify", "--quiet", reference]
+        tip = run_git(tree, looks, deadline=deadline).strip()
+    if tip == head:
+        return None
+    why = f"{branch} does not have what was done: the agent committed it elsewhere, as {head[:12]},"
+    if tip and run_git(tree, ["rev-list", "-n1", tip, f"^{head}"], deadline=deadline):
+        return f"{why} without what was on the branch"
+    listed = run_git(tree, ["worktree", "list", "--porcelain"], deadline=deadline)
+    if f"branch {reference}" in listed.splitlines():
+        return f"{why} and another worktree has the branch"
+    move = ["update-ref", "--no-deref", "-m", "switchgear: the agent left this branch", reference]
+    run_git(tree, [*move, head, tip], deadline=deadline)
+    return None
 
 
 def _commit(tree: Path, arguments: list[str], deadline: Deadline | None = None) -> None:
