@@ -417,7 +417,7 @@ def check(file: str | None, *, as_json: bool) -> None:
     except ConfigError as error:
         notices = tuple(str(error).splitlines())
     for notice in notices:
-        say(clean(f"but {notice}", 1000))
+        say(clean(f"note: {notice}", 1000))
 
 
 @config.command()

@@ -144,7 +144,7 @@ def uninstall(agent: str, scope: str) -> None:
         done = f"{path} was removed; it contained only the hooks"
     say(clean(f"{title}: {done}"))
     say(clean(f"  backup   {_short_path(change.backup or '')}"))
-    say("  An agent that is running now keeps using them until it is restarted.")
+    say("  An agent that is running now keeps its hooks until it is restarted.")
 
 
 @hooks.command(short_help="Show which hooks are installed where.")
