@@ -207,7 +207,7 @@ def backtest(  # noqa: PLR0917  click passes them by name
     PATH is a file or a folder: transcripts of Claude Code, rollouts of Codex, chats of Gemini CLI
     and Qwen Code, sessions of OpenCode and pi, trajectories of OpenHands, SWE-agent and
     mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and a plain JSONL
-    (docs/backtest.md). The format is recognised by the content; lines that are not understood are counted.
+    (docs/backtest.md). The format is recognised by the content; unknown lines are counted.
 
     A policy is a preset, `session`, a policy of the configuration, or a file: FILE or FILE#NAME. A file
     that ends in .py is a Python module with a `Policy`; it is run.

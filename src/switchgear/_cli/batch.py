@@ -157,8 +157,8 @@ def batch(
     Checks the circuit `op/agent_spawn` before each task and records the result. A failed task
     blocks the tasks that depend on it. When a task times out, its changes are kept, and you or
     the policy decide: resume it with more time, accept it, retry it from scratch, or skip it.
-    Exit codes: done 0, partial 20, incomplete 21, aborted 22, interrupted 130; 2: the file is
-    invalid and nothing was started.
+    Exit codes: done 0, disk_full 17, conflict 19, partial 20, incomplete 21, aborted 22,
+    interrupted 130; 2: the file is invalid and nothing was started.
     """
     if tasks is None and resumed is not None and Path(resumed).is_file():
         tasks, resumed = resumed, LAST  # what follows --resume was the file

@@ -156,7 +156,7 @@ def say_notes(notes: Any, unset: list[str]) -> None:
     for note in notes:
         say(clean(f"  note: {note}", 1000))
     if notes:
-        say(f"  {plural(len(notes), 'key')} of earlier versions: accepted, nothing has to be done")
+        say(f"  {plural(len(notes), 'key')} of earlier versions: accepted, no action is needed")
 
 
 DEFAULT_NAME = "switchgear.yaml"
@@ -417,7 +417,7 @@ def check(file: str | None, *, as_json: bool) -> None:
     except ConfigError as error:
         notices = tuple(str(error).splitlines())
     for notice in notices:
-        say(clean(f"but {notice}", 1000))
+        say(clean(f"note: {notice}", 1000))
 
 
 @config.command()

@@ -173,7 +173,7 @@ def _ask_model(url: str) -> None:
 
 
 def _summary(console: Console, provider: StandInProvider, tally: Counter[str]) -> None:
-    late = f"{tally['missed']} refused in the last wait, when the provider was back already"
+    late = f"{tally['missed']} refused in the last wait, after the provider had recovered"
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("[green]·[/] answered", f"{tally['answered']} of {STEPS}")
     table.add_row("[red]x[/] failed", f"{provider.doomed} requests, including probes")

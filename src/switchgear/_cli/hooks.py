@@ -11,7 +11,7 @@ import click
 
 from switchgear._agents.hook_protocol import PROJECT, SCOPES, USER
 from switchgear._cli.context import open_session, say_found
-from switchgear._cli.doctor import examine_hooks, report, resident_process
+from switchgear._cli.doctor import examine_hooks, note, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
 from switchgear._cli.views.terminal import column_widths, table_line
@@ -144,7 +144,7 @@ def uninstall(agent: str, scope: str) -> None:
         done = f"{path} was removed; it contained only the hooks"
     say(clean(f"{title}: {done}"))
     say(clean(f"  backup   {_short_path(change.backup or '')}"))
-    say("  An agent that is running now keeps using them until it is restarted.")
+    say("  An agent that is running now keeps its hooks until it is restarted.")
 
 
 @hooks.command(short_help="Show which hooks are installed where.")
@@ -188,6 +188,8 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     ]
     if findings:
         findings += resident_process()
+    else:
+        findings = [note("no hooks are installed here", "switchgear hooks install AGENT")]
     return report(findings, as_json=as_json)
 
 

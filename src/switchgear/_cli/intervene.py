@@ -67,7 +67,7 @@ KEYS = (*INTERVENTIONS[:-1], "wait", "force", "skip", "abort")
     metavar="N",
     help="With --do extend, of a run: additional iterations.",
 )
-@click.option("--money", metavar="D", help="With --do extend, of a run: additional dollars.")
+@click.option("--money", metavar="USD", help="With --do extend, of a run: additional dollars.")
 @click.option("--test", "command", metavar="CMD", help="With --do wait: the command to probe with.")
 @click.option(
     "--why", metavar="TEXT", help="With --do resume, force or skip, or for a run: the reason."

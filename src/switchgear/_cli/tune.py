@@ -44,8 +44,7 @@ NAME = "tuned"
     "--policy",
     metavar="NAME|FILE",
     default=DEFAULT,
-    help="Policy to start from: careful, default and eager are presets; the output begins with what "
-    "they did on recorded runs.",
+    help="Policy to start from: a preset (careful, default, eager), a name or a file.",
 )
 @click.option(
     "--write", metavar="FILE", help="Write the policy to a new configuration file (.yaml)."

@@ -58,7 +58,7 @@ EX_FAILURE = 1
     type=click.FloatRange(1.0, 3600.0),
     default=60.0,
     metavar="SECONDS",
-    help="Seconds without a sign of life after which another worker takes over this one's tasks.",
+    help="Seconds without a heartbeat after which another worker takes over this one's tasks.",
 )
 @click.option(
     "--drain",

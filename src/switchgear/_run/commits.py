@@ -120,7 +120,9 @@ def _elsewhere(top: Path, paths: set[str]) -> str | None:
     )
     if not found:
         return None
-    return f"not committed: changes in repositories of their own ({', '.join(found[:5])}); commit them there"
+    return (
+        f"not committed: changes in nested repositories ({', '.join(found[:5])}); commit them there"
+    )
 
 
 def _commit(  # noqa: PLR0917
@@ -142,7 +144,7 @@ def _commit(  # noqa: PLR0917
         return CommitResult(problem=f"the commit was {why}")
     note = None
     if run.end is not ProcessEnd.EXITED or run.exit_code:
-        ended = f"did not end well: {redact(run.tail or run.problem, 300)}"
+        ended = f"failed: {redact(run.tail or run.problem, 300)}"
         if run.end is ProcessEnd.DEADLINE:  # one that hangs mostly prints nothing
             ended = f"did not end within {duration(run.duration_s)}"
         note = f"committed, but a hook after the commit {ended}"

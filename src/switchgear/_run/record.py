@@ -197,7 +197,7 @@ def find_run(root: Path, name: str) -> RunFolder:
     if len(found) == 1:
         return RunFolder(root / found[0])
     if found:
-        raise RunUnreadable(name, f"is not one run but {len(found)}: {', '.join(found[:5])}")
+        raise RunUnreadable(name, f"matches {len(found)} runs: {', '.join(found[:5])}")
     hint = f"`switchgear runs` lists {len(ids)}" if ids else "there are no runs yet"
     raise RunUnreadable(name, f"is not in {root}; {hint}")
 

@@ -264,6 +264,12 @@ def test_the_doctor_detects_an_event_that_goes_elsewhere(project: Path, tmp_path
     assert "hooks.json was written by another installation or version" in done.output
 
 
+def test_the_doctor_of_all_agents_reports_that_nothing_is_installed() -> None:
+    done = run("doctor")
+    assert done.exit_code == 0
+    assert "no hooks are installed here" in done.output
+
+
 def test_the_doctor_reports_that_nothing_is_installed() -> None:
     done = run("doctor", "qwen")
     assert done.exit_code == 2

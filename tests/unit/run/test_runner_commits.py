@@ -279,7 +279,7 @@ def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_reported(st
     stage.run("write('nested/a', 'b'); write('c', 'd')", commit=True)
     assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["c"]
     notes = stage.iterations()[0]["notes"]
-    assert any("repositories of their own (nested)" in note for note in notes)
+    assert any("nested repositories (nested)" in note for note in notes)
 
 
 def test_a_name_that_is_no_utf8_is_committed(stage: Stage) -> None:

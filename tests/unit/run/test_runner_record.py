@@ -147,7 +147,7 @@ def test_a_run_is_found_by_a_part_of_its_id_or_as_the_last(tmp_path: Path) -> No
     assert find_run(tmp_path, first.id[-6:]).id == first.id
     assert find_run(tmp_path, "2027").id == second.id
     assert find_run(tmp_path, "last").id == second.id
-    with pytest.raises(RunUnreadable, match="is not one run but 2"):
+    with pytest.raises(RunUnreadable, match="matches 2 runs"):
         find_run(tmp_path, "20")
     with pytest.raises(RunUnreadable, match="`switchgear runs` lists 2"):
         find_run(tmp_path, "1999")

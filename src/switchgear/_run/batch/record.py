@@ -177,7 +177,7 @@ def find_batch(root: Path, name: str, file: str) -> BatchFolder:
     if len(found) == 1:
         return BatchFolder(root / found[0])
     if found:
-        raise BatchUnreadable(name, f"is not one batch but {len(found)}: {', '.join(found[:5])}")
+        raise BatchUnreadable(name, f"matches {len(found)} batches: {', '.join(found[:5])}")
     raise BatchUnreadable(name, f"is not in {root}")
 
 
@@ -426,7 +426,7 @@ def _commit_all(tree: Path, task: Task, branch: str, deadline: Deadline) -> str 
         inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
         if inside and problem is None:
             problem = (
-                f"{branch} does not have the changes in repositories of their own "
+                f"{branch} does not contain the changes in nested repositories "
                 f"({', '.join(inside[:5])}); they are in {tree}"
             )
     except GitError as error:

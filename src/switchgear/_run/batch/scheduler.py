@@ -272,7 +272,7 @@ class Scheduler:
 
     def _wait_for(self, task: Task, node: str) -> bool:
         self._waited_for.add(node)
-        why = f"waits for budget {node!r}, which others have reserved"
+        why = f"waits for budget {node!r}, whose money is reserved"
         if self.progress[task.name].reason != why:
             self._change(task.name, reason=why)
         return True
