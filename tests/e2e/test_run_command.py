@@ -731,7 +731,10 @@ def test_a_run_whose_process_was_killed_is_broken_off_and_can_be_resumed(project
     process.kill()
     process.communicate(timeout=LIMIT_S)
     (project.path / "again").write_text("x")
-    assert project.json("runs")["runs"][0]["status"] == "broken off"
+    [row] = project.json("runs")["runs"]
+    assert (row["status"], row["cost_micros"]) == ("broken off", None)
+    assert "unknown cost" in project("runs").stdout
+    assert "unknown cost" in project("runs", "show", "last", "--receipt").stdout
     result = project.json("resume", "last")
     assert (result["exit_reason"], result["iterations"]) == ("max_iterations", 3)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from switchgear._run.record import ListedRun, is_alive
+from switchgear._run.result import BROKEN_OFF
 
 
 def run_status(run: dict[str, Any]) -> str:
@@ -12,16 +13,19 @@ def run_status(run: dict[str, Any]) -> str:
     if isinstance(end, dict):
         return str(end.get("exit_reason"))
     if not is_alive(run):
-        return "broken off"
+        return BROKEN_OFF
     return "waiting" if run.get("waiting") else "running"
 
 
 def run_row(run: dict[str, Any]) -> dict[str, Any]:
     state = run.get("state") or {}
     micros, unknown = state.get("spent_micros"), state.get("unknown_prices") or 0
+    status = run_status(run)
+    if status == BROKEN_OFF:
+        unknown += 1  # the iteration that did not end
     return {
         "id": run["id"],
-        "status": run_status(run),
+        "status": status,
         "agent": run.get("agent"),
         "task": run.get("task"),
         "circuit": run.get("circuit"),

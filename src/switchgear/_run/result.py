@@ -44,12 +44,14 @@ from switchgear._text.redact import redact
 
 TEXT, JSON = "receipt.txt", "receipt.json"
 SCHEMA = 1
+BROKEN_OFF = "broken off"
+"""The status of a run whose process ended during an iteration, so its record has no end."""
 _EVIDENCE = 5
 
 
 def _unended(run: Mapping[str, Any], *, alive: bool) -> str:
     if not alive:
-        return "broken off"
+        return BROKEN_OFF
     return "waiting" if run.get("waiting") else "running"
 
 
@@ -61,6 +63,8 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
     counts = ("spent_micros", "unknown_prices", "iterations", "lost")
     micros, unknown, iterations, lost = (_int_or_zero(state.get(key)) for key in counts)
     reason = end.get("exit_reason")
+    if not reason and not alive:
+        unknown += 1  # the iteration that did not end
     return {
         "schema": SCHEMA,
         "run": _line(run.get("id"), 80),
