@@ -1,6 +1,7 @@
 """The queue of concurrent writers of one circuit: every message is applied, and only once."""
 
 from contract.words import Broken
+from servers.faulty_proxy import FaultyProxy
 from servers.server import Server
 from stress.crew import together
 from switchgear._core.evidence import CROWD, fold
@@ -226,3 +227,17 @@ def test_the_same_where_no_others_compete(server: Server, store: RedisStore) -> 
     assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (3, 1)
     tell(store)
     assert server.say("KEYS", "*receipt*").count("receipt") == 1
+
+
+def test_both_queue_again_after_a_lost_reply(server: Server) -> None:
+    """Taking back the first passes the turn to the second, which is then taken back, too."""
+    with FaultyProxy(server.port) as proxy:
+        store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
+        tell(store)
+        store._protocol.known.heat("api", hot=True)
+        now_s = store.now_s()
+        report = Record(Signal(ok=True, count=3), None, ReportSource("a", now_s))
+        proxy.next_fault = ["cut"]
+        done = store.apply("api", POLICY, FAILED, now_s, before=DatedRecord(now_s, report))
+        assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (1 + 3, 1)
+        store.close()

@@ -119,6 +119,8 @@ end
 
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
+-- The turn of a message that has left the queue since: it queues again.
+if entry ~= '' and mail == '{LEAD.decode()}' then mail = false end
 if entry ~= '' and not mail then
   local function join(each)
     redis.call('LREM', inbox, -1, each)  -- a call that arrives twice queues once
