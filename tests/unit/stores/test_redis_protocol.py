@@ -435,3 +435,9 @@ def test_both_are_in_doubt_when_the_server_is_gone(rules: Protocol) -> None:
     with pytest.raises(Cut) as cut:
         work.throw(Cut("reset", final=True))
     assert (cut.value.identity, cut.value.before) == ("a+2", envelope.token_of(first).decode())
+
+
+def test_with_a_report_of_its_own_before_it_a_message_is_still_alone(rules: Protocol) -> None:
+    work, first, entry = both(rules)
+    work.send(lost(value(rules, "4-x-1", 4), first, entry))
+    assert not rules.known.is_hot("api"), "the next message needs one round trip only"

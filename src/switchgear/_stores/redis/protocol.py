@@ -520,7 +520,7 @@ class Protocol:
         The turn may be that of the message before ours, the `first`.
         """
         tokens = [mail.token] if first is None else [mail.token, first.token]
-        self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > 1)
+        self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > len(tokens))
         deadline_s = monotonic() + self._timeout_s
         patient = True
         while True:
