@@ -197,6 +197,16 @@ def test_a_cluster_whose_node_dies_continues_with_its_replica() -> None:
         other.close()
 
 
+def test_a_cluster_that_moves_the_circuits_to_another_node_is_followed() -> None:
+    with running_cluster() as cluster:
+        store = RedisStore(cluster.url, timeout_s=TIMEOUT_S)
+        for _ in range(2):  # the first call finds the node, the second goes there directly
+            tell(store)
+        cluster.move("{switchgear}:")
+        assert tell(store).totals.succeeded == 3
+        store.close()
+
+
 def test_a_server_whose_clock_was_set_is_believed(server: Server, store: RedisStore) -> None:
     tell(store)
     for set_s in (-3600.0, 3600.0):

@@ -446,6 +446,10 @@ class Clients:
         server replied may be the reply to another call: it repeats no nonce.
         """
         self.timeouts: tuple[type[Exception], ...] = (exceptions.TimeoutError, TimeoutError)
+        self.moves: tuple[type[Exception], ...] = ()
+        """Errors after which the redis package finds the keys on another node of a Cluster."""
+        if address.cluster:
+            self.moves = (exceptions.AskError, exceptions.MovedError, exceptions.TryAgainError)
         self._begin()
 
     def _begin(self) -> None:

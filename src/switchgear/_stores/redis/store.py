@@ -446,6 +446,7 @@ class RedisStore:
     def _cut_from_error(self, error: BaseException) -> Cut:
         """What an error means: it is unknown what was done. Known errors are reported, not retried."""
         known = isinstance(error, self._clients.refusals) and is_known(error)
+        known = known and not isinstance(error, self._clients.moves)
         cut = Cut(error, final=known or isinstance(error, self._clients.timeouts))
         cut.__cause__ = error
         if isinstance(error, self._clients.no_script):
