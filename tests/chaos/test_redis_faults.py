@@ -84,6 +84,30 @@ def test_tasks_are_recorded_as_quickly(server: Server, store: RedisStore) -> Non
     asyncio.run(main())
 
 
+def test_a_task_cancelled_while_the_server_is_frozen_leaves_its_failure_in_doubt(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+
+    async def main() -> str | None:
+        await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
+        server.pause()
+        work = store.aapply("api", POLICY, FAILED, store.now_s())
+        with pytest.raises(TimeoutError) as ended:
+            await asyncio.wait_for(work, TIMEOUT_S / 3)
+        cancelled = ended.value.__cause__
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert isinstance(cancelled.__cause__, StoreUnavailable)
+        return cancelled.__cause__.in_doubt
+
+    in_doubt = asyncio.run(main())
+    server.resume()
+    done = store.apply("api", POLICY, FAILED, store.now_s(), identity=in_doubt)
+    assert done.circuit.totals.failed == 1
+    done = store.apply("api", POLICY, FAILED, store.now_s(), identity=in_doubt)
+    assert done.circuit.totals.failed == 1, "once, although it was sent three times"
+
+
 def test_a_server_that_restarts_empty_gets_an_open_circuit_back(
     server: Server, store: RedisStore
 ) -> None:

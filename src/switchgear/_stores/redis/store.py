@@ -192,7 +192,10 @@ class RedisStore:
         *,
         identity: str | None = None,
     ) -> Step:
-        """The same over the asyncio client; a task that is cancelled has reported its result, too."""
+        """The same over the asyncio client; a task that is cancelled has reported its result, too.
+
+        If that fails, the error is the cause of the `CancelledError`.
+        """
         again, name = identity is not None, identity or self._protocol.known.identity(message)
         try:
             return await self._arun(
@@ -200,11 +203,15 @@ class RedisStore:
             )
         except (Exception, GeneratorExit):  # a coroutine that is closed can await nothing
             raise
-        except BaseException:  # of a cancelled task, whose loop may be ending: hence in a thread
+        except BaseException as cancelled:  # its loop may be ending: hence in a thread
             if isinstance(message, Record):
                 send = partial(self.apply, key, policy, message, now_s, identity=name)
-                with suppress(StoreError):
+                try:
                     await beside(send)
+                except Exception as error:
+                    if isinstance(error, StoreError):
+                        error.in_doubt = name  # also if it could not be sent a second time
+                    raise cancelled from error
             raise
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
