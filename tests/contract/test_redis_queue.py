@@ -1,5 +1,7 @@
 """The queue of concurrent writers of one circuit: every message is applied, and only once."""
 
+import pytest
+
 from contract.words import Broken
 from servers.faulty_proxy import FaultyProxy
 from servers.server import Server
@@ -17,7 +19,7 @@ from switchgear._core.types import (
     Signal,
 )
 from switchgear._detectors import ConsecutiveFailures
-from switchgear._stores.base import StoredCircuit
+from switchgear._stores.base import StoredCircuit, was_committed
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.envelope import Mail, seal_mail
 from switchgear._stores.redis.script import BATCH, Script
@@ -241,3 +243,31 @@ def test_both_queue_again_after_a_lost_reply(server: Server) -> None:
         done = store.apply("api", POLICY, FAILED, now_s, before=DatedRecord(now_s, report))
         assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (1 + 3, 1)
         store.close()
+
+
+def test_a_detector_that_raises_on_the_first_of_both_raises_at_once(
+    server: Server, store: RedisStore
+) -> None:
+    store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
+    store._protocol.known.heat("api", hot=True)
+    now_s = store.now_s()
+    report = Record(Signal(ok=False, error="boom"), None, ReportSource("a", now_s))
+    with pytest.raises(ZeroDivisionError):
+        store.apply("api", TOUCHY, FAILED, now_s, before=DatedRecord(now_s, report))
+    assert server.say("LLEN", INBOX).startswith(":0")
+    assert not was_committed(report), "the caller still has it"
+
+
+def test_a_detector_that_raises_on_the_second_of_both_leaves_the_first_to_the_caller(
+    server: Server, store: RedisStore
+) -> None:
+    store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
+    store._protocol.known.heat("api", hot=True)
+    now_s = store.now_s()
+    report = Record(Signal(ok=True, count=3), None, ReportSource("a", now_s))
+    failed = Record(Signal(ok=False, error="boom"))
+    with pytest.raises(ZeroDivisionError):
+        store.apply("api", TOUCHY, failed, now_s, before=DatedRecord(now_s, report))
+    assert not was_committed(report)
+    done = store.apply("api", TOUCHY, FAILED, now_s, before=DatedRecord(now_s, report))
+    assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (1 + 3, 1)

@@ -175,9 +175,10 @@ def fold_queue(
     waiting: list[bytes],
     *,
     own: bytes,
+    before: bytes = b"",
     patient: bool,
 ) -> Folded:
-    """Fold the messages in order.
+    """Fold the messages in order; `own` is the token of ours, `before` that of the one before it.
 
     One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
     left to its owner, which comes next and has it. If the owner is gone, it
@@ -186,7 +187,8 @@ def fold_queue(
     try:
         return _fold_together(texts, policy, circuit, waiting, own)
     except Exception:  # noqa: BLE001  one by one, to find out which of them it is
-        return _fold_each(texts, policy, circuit, waiting, own=own, patient=patient)
+        ours = tuple(filter(None, (own, before)))
+        return _fold_each(texts, policy, circuit, waiting, ours=ours, patient=patient)
 
 
 def _fold_together(
@@ -218,7 +220,7 @@ def _fold_each(
     circuit: Circuit,
     waiting: list[bytes],
     *,
-    own: bytes,
+    ours: tuple[bytes, ...],
     patient: bool,
 ) -> Folded:
     folded = Folded(circuit, policy)
@@ -231,7 +233,7 @@ def _fold_each(
                 break
             folded.fold(mail, policy if judge is None else judge)
         except Exception as error:  # noqa: BLE001  a custom detector may raise anything
-            if envelope.token_of(raw) == own:
+            if envelope.token_of(raw) in ours:
                 folded.raised = error
                 break
             if patient:
@@ -351,7 +353,7 @@ class Protocol:
         while True:
             try:
                 if again and missing and (yield from self._recall(key, policy, missing)):
-                    missing = None
+                    last_commit.message, missing = missing.message, None
                 done = (yield from self._recall(key, policy, mail)) if again else None
                 if done is None:
                     done = yield from self._apply(key, policy, mail, missing)
@@ -533,7 +535,7 @@ class Protocol:
             # Not to be seen: answered, or behind more than one commit takes.
             waits = place is not None or len(lost.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
-                done, lost = yield from self._lead(key, policy, mail, lost, patient=patient)
+                done, lost = yield from self._lead(key, policy, mail, lost, first, patient=patient)
                 if done is not None:
                     return done
                 continue
@@ -551,7 +553,14 @@ class Protocol:
             lost = seen or lost
 
     def _lead(
-        self, key: str, policy: Policy, mail: Mail, lost: Lost, *, patient: bool
+        self,
+        key: str,
+        policy: Policy,
+        mail: Mail,
+        lost: Lost,
+        first: Mail | None = None,
+        *,
+        patient: bool,
     ) -> Generator[Call, Any, tuple[Step | None, Lost]]:
         """Fold what waits and commit it; our own step, if it was among it and no other process was faster."""
         base = self._base(key, policy, lost.have, mail.now_s)
@@ -562,10 +571,13 @@ class Protocol:
             start.circuit,
             lost.waiting,
             own=mail.token.encode(),
+            before=b"" if first is None else first.token.encode(),
             patient=patient,
         )
         if folded.raised is not None:
             yield self._withdrawal(key, mail)
+            if first is not None and (yield self._withdrawal(key, first))[0]:
+                last_commit.message = None  # its sender reports it again
             raise folded.raised
         folded.events[:0] = start.events
         exchange = self._commit(
