@@ -12,6 +12,7 @@ from switchgear._core.types import (
     Acquire,
     Circuit,
     DatedRecord,
+    Mode,
     Override,
     Phase,
     Record,
@@ -271,3 +272,27 @@ def test_a_detector_that_raises_on_the_second_of_both_leaves_the_first_to_the_ca
     assert not was_committed(report)
     done = store.apply("api", TOUCHY, FAILED, now_s, before=DatedRecord(now_s, report))
     assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (1 + 3, 1)
+
+
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize("message", [SUCCEEDED, Override("ops", "test", Mode.HELD_CLOSED)])
+def test_the_caller_receives_the_trip_that_a_report_sent_along_causes(
+    server: Server, store: RedisStore, message: Record | Override, hot: bool
+) -> None:
+    """The failures of another process wait for the report of this one."""
+    other, name = RedisStore(server.url), store.process()
+    tell(store)
+    now_s = store.now_s()
+    report = Record(SUCCEEDED.signal, None, ReportSource(name, now_s))
+    store.apply("api", POLICY, report, now_s)
+    source = ReportSource("other", now_s + 0.01)
+    failures = Record(FAILED.signal._replace(count=3), None, source)
+    other.apply("api", POLICY, failures, now_s + 0.01)
+    store.apply("api", POLICY, Record(Signal(count=0)), now_s + 0.01)
+    store._protocol.known.heat("api", hot=hot)
+    report = report._replace(source=ReportSource(name, now_s + 0.02, ((now_s, 1),)))
+    before = DatedRecord(now_s + 0.02, report)
+    done = store.apply("api", POLICY, message, now_s + 0.03, before=before)
+    assert done.events[0].after is Phase.OPEN
+    assert done.events == tuple(entry.event for entry in store.events())
+    other.close()

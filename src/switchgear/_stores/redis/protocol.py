@@ -43,6 +43,7 @@ from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.envelope import Mail, PolicyTexts, Sealed
 from switchgear._stores.redis.script import (
     PLUS,
+    UNHEARD,
     Call,
     Exchange,
     Lost,
@@ -131,6 +132,8 @@ class Folded:
         """What a detector raised on our own message."""
         self.warm = b""
         """What is published if one of the messages reports a failure."""
+        self._unheard: tuple[Event, ...] = ()
+        """Events for the next message, because the sender of the last one waits for the answer to that."""
 
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
         before = envelope.refitted(self.circuit, self.policy, policy)
@@ -139,7 +142,7 @@ class Folded:
         self.warm = self.warm or _warm(self.circuit.key, message)
         self.circuit, self.policy = done.circuit, policy
         self.events += done.events
-        self.steps[mail.token.encode()] = done
+        self._answer(mail.token.encode(), done)
 
     def fold_records(self, mails: Sequence[envelope.Mail], policy: Policy, own: bytes) -> None:
         """Fold several records as one; our own message has the events, or else the last one."""
@@ -152,7 +155,15 @@ class Folded:
         self.events += done.events
         tokens = [mail.token.encode() for mail in mails]
         self.steps.update(dict.fromkeys(tokens, done._replace(events=())))
-        self.steps[own if own in tokens else tokens[-1]] = done
+        heard = [token for token in tokens if not token.endswith(UNHEARD.encode())]
+        self._answer(own if own in tokens else (heard or tokens)[-1], done)
+
+    def _answer(self, token: bytes, done: Step) -> None:
+        """Note the result of a message; events of one whose answer is not read go to the next one."""
+        events, self._unheard = self._unheard + done.events, ()
+        if token.endswith(UNHEARD.encode()):
+            self._unheard, events = events, ()
+        self.steps[token] = done if events == done.events else done._replace(events=events)
 
     def answers(self, own: bytes) -> tuple[tuple[bytes, bytes], ...]:
         """The replies to the queue. Our own is known, and unreadable messages get none."""
@@ -348,12 +359,15 @@ class Protocol:
             now_s = self._clock.corrected(now_s)
             first = first and first._replace(now_s=self._clock.corrected(first.now_s))
         missing = first
+        events: tuple[Event, ...] = ()
         mail = Mail(identity, message, now_s, self.texts.text(policy))
         tries = TRIES_AFTER_CUT
         while True:
             try:
-                if again and missing and (yield from self._recall(key, policy, missing)):
-                    last_commit.message, missing = missing.message, None
+                if again and missing is not None:
+                    found = yield from self._recall(key, policy, missing)
+                    if found is not None:
+                        events, last_commit.message, missing = found.events, missing.message, None
                 done = (yield from self._recall(key, policy, mail)) if again else None
                 if done is None:
                     done = yield from self._apply(key, policy, mail, missing)
@@ -373,7 +387,7 @@ class Protocol:
                 self.known.confirm(identity)
                 if first is not None:
                     self.known.confirm(first.token)
-            return done
+            return _with_events(events, done)
 
     def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:
         """What became of a message whose reply was lost; `None`: it is not applied, and not queued."""
@@ -432,8 +446,9 @@ class Protocol:
                     "check the proxy",
                 )
             return (yield from self._queue(key, policy, mail, lost, first))
+        events: tuple[Event, ...] = ()
         if first is not None:
-            yield from self._apply(key, policy, first)
+            events = (yield from self._apply(key, policy, first)).events
             last_commit.message = first.message
             copy = self.known.get(key, policy)
         base = FoldBase(b"-") if copy is None else base_of(copy)
@@ -451,11 +466,11 @@ class Protocol:
             if lost is None:
                 if exchange.new:
                     self.known.keep(Sealed(exchange.mine, done.circuit, policy))
-                return done
+                return _with_events(events, done)
             if isinstance(lost, Received):
-                return self._step_from_receipt(key, policy, mail, lost)
+                return _with_events(events, self._step_from_receipt(key, policy, mail, lost))
             if not tries:
-                return (yield from self._queue(key, policy, mail, lost))
+                return _with_events(events, (yield from self._queue(key, policy, mail, lost)))
             base = self._base(key, policy, lost.have, now_s)
 
     def put(self, found: StoredCircuit, events: Sequence[Event]) -> Generator[Call, Any, bool]:
@@ -809,6 +824,11 @@ def asked(call: Script) -> Generator[Call, Any, Any]:
 def _sealed(exchange: Exchange, folded: Folded) -> Sealed:
     """What an exchange has stored."""
     return Sealed(exchange.mine, folded.circuit, folded.policy)
+
+
+def _with_events(events: tuple[Event, ...], done: Step) -> Step:
+    """The step of a message, with the events of the one before it."""
+    return done._replace(events=events + done.events) if events else done
 
 
 def _outcome(message: Message, done: Step) -> bytes:
