@@ -1,6 +1,7 @@
 """The exchanges with a server, played by hand: no server, no client, no waiting."""
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -445,3 +446,21 @@ def test_with_a_report_of_its_own_before_it_a_message_is_still_alone(rules: Prot
     work, first, entry = both(rules)
     work.send(lost(value(rules, "4-x-1", 4), first, entry))
     assert not rules.known.is_hot("api"), "the next message needs one round trip only"
+
+
+@pytest.mark.parametrize(
+    "reply", [Cut("reset", final=True), [2, b"100", b"0"], [3, b"100", b"0", None, b"1"]]
+)
+def test_a_call_that_removes_no_receipts_leaves_them_to_the_next(
+    rules: Protocol, reply: Cut | list[Any]
+) -> None:
+    """Otherwise they stay on the server for a day."""
+    rules.known.confirm("a+1")
+    work = begun(rules)
+    work.send(None)
+    assert rules.known.confirmed() == []
+    call = None
+    with suppress(StopIteration, Cut):
+        call = work.throw(reply) if isinstance(reply, Cut) else work.send(reply)
+    again = [] if call is None else call.args
+    assert "a+1" in [*rules.known.confirmed(), *again]

@@ -696,15 +696,23 @@ class Protocol:
         for _ in range(TRIES_IN_TIME):
             # A server that was frozen must not apply what its client has given up and sends again.
             until_s = self._clock() + self._timeout_s if self._clock.is_set else None
-            reply = yield exchange.call(
+            confirmed = self.known.confirmed()
+            call = exchange.call(
                 self.names,
                 key,
                 keep=self._keep,
                 idle_ms=idle_ms,
                 until_s=until_s,
                 nonce=self.known.token(),
-                confirmed=self.known.confirmed(),
+                confirmed=confirmed,
             )
+            try:
+                reply = yield call
+            except Cut:
+                self.known.confirm(*confirmed)  # removing a receipt twice does no harm
+                raise
+            if not script.removes_receipts(reply):
+                self.known.confirm(*confirmed)
             if not script.is_late(reply):
                 return reply
         why = "its clock jumps, or its answers take longer than the timeout"

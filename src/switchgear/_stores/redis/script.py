@@ -429,6 +429,11 @@ class Exchange(NamedTuple):
         return Script(EXCHANGE, keys, tuple(args), nonce)
 
 
+def removes_receipts(reply: Any) -> bool:
+    """Whether the exchange removed the receipts that its sender has confirmed."""
+    return int(reply[0]) not in (2, 3)
+
+
 def is_late(reply: Any) -> bool:
     """Whether the server found that the answer comes too late, and did nothing."""
     return int(reply[0]) == 2
