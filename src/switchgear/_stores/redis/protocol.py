@@ -155,8 +155,8 @@ class Folded:
         self.events += done.events
         tokens = [mail.token.encode() for mail in mails]
         self.steps.update(dict.fromkeys(tokens, done._replace(events=())))
-        heard = [token for token in tokens if not token.endswith(UNHEARD.encode())]
-        self._answer(own if own in tokens else (heard or tokens)[-1], done)
+        answered = [token for token in tokens if not token.endswith(UNHEARD.encode())]
+        self._answer(own if own in tokens else (answered or tokens)[-1], done)
 
     def _answer(self, token: bytes, done: Step) -> None:
         """Note the result of a message; events of one whose answer is not read go to the next one."""
@@ -189,7 +189,7 @@ def fold_queue(
     before: bytes = b"",
     patient: bool,
 ) -> Folded:
-    """Fold the messages in order; `own` is the token of ours, `before` that of the one before it.
+    """Fold the messages in order; `own` is the token of our message, `before` that of the one before it.
 
     One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
     left to its owner, which comes next and has it. If the owner is gone, it
