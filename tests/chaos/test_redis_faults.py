@@ -84,6 +84,30 @@ def test_tasks_are_recorded_as_quickly(server: Server, store: RedisStore) -> Non
     asyncio.run(main())
 
 
+def test_a_task_cancelled_while_the_server_is_frozen_leaves_its_failure_in_doubt(
+    server: Server, store: RedisStore
+) -> None:
+    tell(store)
+
+    async def main() -> str | None:
+        await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
+        server.pause()
+        work = store.aapply("api", POLICY, FAILED, store.now_s())
+        with pytest.raises(TimeoutError) as ended:
+            await asyncio.wait_for(work, TIMEOUT_S / 3)
+        cancelled = ended.value.__cause__
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert isinstance(cancelled.__cause__, StoreUnavailable)
+        return cancelled.__cause__.in_doubt
+
+    in_doubt = asyncio.run(main())
+    server.resume()
+    done = store.apply("api", POLICY, FAILED, store.now_s(), identity=in_doubt)
+    assert done.circuit.totals.failed == 1
+    done = store.apply("api", POLICY, FAILED, store.now_s(), identity=in_doubt)
+    assert done.circuit.totals.failed == 1, "once, although it was sent three times"
+
+
 def test_a_server_that_restarts_empty_gets_an_open_circuit_back(
     server: Server, store: RedisStore
 ) -> None:
@@ -195,6 +219,16 @@ def test_a_cluster_whose_node_dies_continues_with_its_replica() -> None:
         eventually(lambda: other.refresh_s is None, "pushes arrive again")
         store.close()
         other.close()
+
+
+def test_a_cluster_that_moves_the_circuits_to_another_node_is_followed() -> None:
+    with running_cluster() as cluster:
+        store = RedisStore(cluster.url, timeout_s=TIMEOUT_S)
+        for _ in range(2):  # the first call finds the node, the second goes there directly
+            tell(store)
+        cluster.move("{switchgear}:")
+        assert tell(store).totals.succeeded == 3
+        store.close()
 
 
 def test_a_server_whose_clock_was_set_is_believed(server: Server, store: RedisStore) -> None:

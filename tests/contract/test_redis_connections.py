@@ -5,7 +5,7 @@ import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Thread
 
 import pytest
 
@@ -15,7 +15,8 @@ from servers.proxy import Proxy
 from servers.server import Server, eventually, running
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.types import Circuit
-from switchgear._stores.redis import RedisStore
+from switchgear._stores.redis import RedisStore, clients
+from switchgear._stores.redis.clients import Links
 from timeouts import LIMIT_S
 
 
@@ -156,6 +157,26 @@ def test_threads_that_begin_at_the_same_time_share_one_client(
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda _: store._clients.blocking(), range(2))
     assert one is two
+
+
+def test_a_finalizer_may_use_the_store_while_its_thread_takes_a_connection(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector may run one at any allocation."""
+    interrupts = iter(range(1))
+
+    class Interrupted(Links):
+        def __init__(self, node: object) -> None:
+            super().__init__(node)
+            for _ in interrupts:
+                tell(store, SUCCEEDED)
+
+    monkeypatch.setattr(clients, "Links", Interrupted)
+    thread = Thread(target=tell, args=(store, SUCCEEDED), daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert tell(store, SUCCEEDED).totals.succeeded == 3
 
 
 def test_closing_wakes_the_thread_that_listens(

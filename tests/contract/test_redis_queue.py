@@ -1,6 +1,9 @@
 """The queue of concurrent writers of one circuit: every message is applied, and only once."""
 
+import pytest
+
 from contract.words import Broken
+from servers.faulty_proxy import FaultyProxy
 from servers.server import Server
 from stress.crew import together
 from switchgear._core.evidence import CROWD, fold
@@ -9,6 +12,7 @@ from switchgear._core.types import (
     Acquire,
     Circuit,
     DatedRecord,
+    Mode,
     Override,
     Phase,
     Record,
@@ -16,7 +20,7 @@ from switchgear._core.types import (
     Signal,
 )
 from switchgear._detectors import ConsecutiveFailures
-from switchgear._stores.base import StoredCircuit
+from switchgear._stores.base import StoredCircuit, was_committed
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.envelope import Mail, seal_mail
 from switchgear._stores.redis.script import BATCH, Script
@@ -226,3 +230,69 @@ def test_the_same_where_no_others_compete(server: Server, store: RedisStore) -> 
     assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (3, 1)
     tell(store)
     assert server.say("KEYS", "*receipt*").count("receipt") == 1
+
+
+def test_both_queue_again_after_a_lost_reply(server: Server) -> None:
+    """Taking back the first passes the turn to the second, which is then taken back, too."""
+    with FaultyProxy(server.port) as proxy:
+        store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
+        tell(store)
+        store._protocol.known.heat("api", hot=True)
+        now_s = store.now_s()
+        report = Record(Signal(ok=True, count=3), None, ReportSource("a", now_s))
+        proxy.next_fault = ["cut"]
+        done = store.apply("api", POLICY, FAILED, now_s, before=DatedRecord(now_s, report))
+        assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (1 + 3, 1)
+        store.close()
+
+
+def test_a_detector_that_raises_on_the_first_of_both_raises_at_once(
+    server: Server, store: RedisStore
+) -> None:
+    store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
+    store._protocol.known.heat("api", hot=True)
+    now_s = store.now_s()
+    report = Record(Signal(ok=False, error="boom"), None, ReportSource("a", now_s))
+    with pytest.raises(ZeroDivisionError):
+        store.apply("api", TOUCHY, FAILED, now_s, before=DatedRecord(now_s, report))
+    assert server.say("LLEN", INBOX).startswith(":0")
+    assert not was_committed(report), "the caller still has it"
+
+
+def test_a_detector_that_raises_on_the_second_of_both_leaves_the_first_to_the_caller(
+    server: Server, store: RedisStore
+) -> None:
+    store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
+    store._protocol.known.heat("api", hot=True)
+    now_s = store.now_s()
+    report = Record(Signal(ok=True, count=3), None, ReportSource("a", now_s))
+    failed = Record(Signal(ok=False, error="boom"))
+    with pytest.raises(ZeroDivisionError):
+        store.apply("api", TOUCHY, failed, now_s, before=DatedRecord(now_s, report))
+    assert not was_committed(report)
+    done = store.apply("api", TOUCHY, FAILED, now_s, before=DatedRecord(now_s, report))
+    assert (done.circuit.totals.succeeded, done.circuit.totals.failed) == (1 + 3, 1)
+
+
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize("message", [SUCCEEDED, Override("ops", "test", Mode.HELD_CLOSED)])
+def test_the_caller_receives_the_trip_that_a_report_sent_along_causes(
+    server: Server, store: RedisStore, message: Record | Override, hot: bool
+) -> None:
+    """The failures of another process wait for the report of this one."""
+    other, name = RedisStore(server.url), store.process()
+    tell(store)
+    now_s = store.now_s()
+    report = Record(SUCCEEDED.signal, None, ReportSource(name, now_s))
+    store.apply("api", POLICY, report, now_s)
+    source = ReportSource("other", now_s + 0.01)
+    failures = Record(FAILED.signal._replace(count=3), None, source)
+    other.apply("api", POLICY, failures, now_s + 0.01)
+    store.apply("api", POLICY, Record(Signal(count=0)), now_s + 0.01)
+    store._protocol.known.heat("api", hot=hot)
+    report = report._replace(source=ReportSource(name, now_s + 0.02, ((now_s, 1),)))
+    before = DatedRecord(now_s + 0.02, report)
+    done = store.apply("api", POLICY, message, now_s + 0.03, before=before)
+    assert done.events[0].after is Phase.OPEN
+    assert done.events == tuple(entry.event for entry in store.events())
+    other.close()

@@ -26,6 +26,20 @@ class Cluster:
                 return node
         raise AssertionError("nobody holds it")
 
+    def move(self, key: str) -> None:
+        """Give the slot of this key, with all its keys, to another primary."""
+        old = self.holder(key)
+        new = next(node for node in self.nodes if node is not old)
+        slot = old.say("CLUSTER", "KEYSLOT", key).strip().lstrip(":")
+        before, after = (node.say("CLUSTER", "MYID").split("\r\n")[1] for node in (old, new))
+        assert new.say("CLUSTER", "SETSLOT", slot, "IMPORTING", before).startswith("+OK")
+        assert old.say("CLUSTER", "SETSLOT", slot, "MIGRATING", after).startswith("+OK")
+        keys = old.say("CLUSTER", "GETKEYSINSLOT", slot, "1000").split("\r\n")[2::2]
+        target = ("127.0.0.1", str(new.port), "", "0", "5000")
+        assert old.say("MIGRATE", *target, "KEYS", *keys).startswith("+OK")
+        for node in self.nodes:
+            assert node.say("CLUSTER", "SETSLOT", slot, "NODE", after).startswith("+OK")
+
 
 @contextmanager
 def running_cluster(replicas: int = 0) -> Iterator[Cluster]:

@@ -1000,7 +1000,12 @@ class Breaker:
             if not isinstance(message, Record):
                 raise
             cancelled = error
-        verdict = await self._aapply(message)
+        try:
+            verdict = await self._aapply(message)
+        except Exception as error:
+            if cancelled is None:
+                raise
+            raise cancelled from error
         if cancelled is not None:
             raise cancelled
         return verdict

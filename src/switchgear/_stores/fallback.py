@@ -209,7 +209,7 @@ class Resilient:
         self.process: Callable[[], str] | None = getattr(store, "process", None)
         """The name under which this process reports to shared circuits; `None`: it shares none."""
         self._news: dict[str, tuple[Event, ...]] = {}
-        """Events of the recovery of the store that the breaker has not received yet."""
+        """Events that the breaker has not received yet: of the recovery of the store, or of a cancelled task."""
 
     @property
     def refresh_s(self) -> float | None:
@@ -286,6 +286,13 @@ class Resilient:
             done = await self.inner.aapply(key, policy, message, now_s)
         except StoreError as error:
             return self._lose(error, key, policy, message, now_s)
+        except BaseException as cancelled:
+            cause = cancelled.__cause__
+            if isinstance(cause, StoreError) and isinstance(message, Record):
+                lost = self._lose(cause, key, policy, message, now_s)
+                with self._lock:  # the next message returns them
+                    self._news[key] = self._news.get(key, ()) + lost.events
+            raise
         return self._note_step(key, policy, done)
 
     def seen(self, circuit: Circuit) -> Circuit:
@@ -521,14 +528,14 @@ class Resilient:
             error = error or (backlog.error if backlog else None) or self._lost
             if isinstance(message, Override) and error is not None:
                 raise error.again()
-            events: tuple[Event, ...] = ()
+            events = self._news.pop(key, ())
             if backlog is None:
                 circuit = self._start(key, policy, now_s)
                 backlog = self._away[key] = Backlog(policy, circuit, error, self._clock())
                 why = f"{error}; continues from the last known state"
                 remark = Override("switchgear", why, kind=EventKind.STORE_LOST)
                 gone = step(policy, backlog.circuit, remark, now_s)
-                backlog.circuit, events = gone.circuit, gone.events
+                backlog.circuit, events = gone.circuit, events + gone.events
             backlog.process = process or backlog.process
             if isinstance(message, Acquire) and policy.strict:
                 backlog.add(Record(Signal(count=0, refused=1)), in_doubt)

@@ -12,7 +12,11 @@ T = TypeVar("T")
 
 
 async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-    """What `work` returns, from a thread. Cancelled: `undo` has what it returned, if it did."""
+    """What `work` returns, from a thread.
+
+    If the task is cancelled, `undo` receives the result, and what `work` raised becomes the cause of the
+    `CancelledError`.
+    """
     import asyncio
     from contextvars import copy_context
 
@@ -20,13 +24,16 @@ async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = Non
     done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     try:
         return await asyncio.shield(done)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
         while not done.done():
             try:
                 await asyncio.wait([done])
             except asyncio.CancelledError:  # again: it is being handled
                 continue
-        if undo is not None and done.exception() is None:
+        error = done.exception()
+        if error is not None:
+            raise cancelled from error
+        if undo is not None:
             undo(done.result())
         raise
 

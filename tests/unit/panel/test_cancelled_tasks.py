@@ -1,11 +1,16 @@
 """A task that is cancelled while it records a call: the call is counted, with all before it."""
 
 import asyncio
+import threading
 from contextlib import suppress
 
+from contract.words import Broken
 from switchgear import Panel, Policy, Signal, detectors
-from switchgear._core.types import Message, Step
+from switchgear._core.types import EventKind, Message, Step
 from switchgear._stores.memory import MemoryStore
+from switchgear._system.threads import beside
+from switchgear.testing import FakeClock, FlakyStore
+from timeouts import LIMIT_S
 
 CALM = Policy([detectors.ConsecutiveFailures(1000)])
 
@@ -54,6 +59,64 @@ def test_a_cancelled_task_ends_as_cancelled() -> None:
         await asyncio.sleep(0)
         task.cancel()
         with suppress(asyncio.CancelledError):
+            await task
+        return task.cancelled()
+
+    assert asyncio.run(work())
+
+
+def test_a_failure_of_a_cancelled_task_is_saved_when_an_unreachable_store_is_back() -> None:
+    heard: list[EventKind] = []
+    clock, called, free = FakeClock(1000.0), threading.Event(), threading.Event()
+
+    class Silent(FlakyStore):
+        """Raises an error in a thread, as SQLite does, and only after a while."""
+
+        async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
+            def work() -> Step:
+                called.set()
+                assert free.wait(LIMIT_S)
+                return self.apply(key, policy, message, now_s)
+
+            return await beside(work)
+
+    store = Silent(clock=clock)
+    panel = Panel(store, clock=clock, sinks=[lambda event: heard.append(event.kind)])
+    breaker = panel.breaker("api", CALM)
+
+    async def work() -> bool:
+        store.cut()
+        task = asyncio.create_task(breaker.arecord(Signal(ok=False)))
+        assert await asyncio.to_thread(called.wait, LIMIT_S)
+        task.cancel()
+        await asyncio.sleep(0)
+        free.set()
+        with suppress(asyncio.CancelledError):
+            await task
+        return task.cancelled()
+
+    assert asyncio.run(work())
+    breaker.record(Signal(ok=False))
+    assert heard == [EventKind.STORE_LOST]
+    store.mend()
+    clock.advance(1.0)
+    breaker.refresh()
+    assert breaker.totals.failed == 2
+    found = store.get("api")
+    assert found is not None
+    assert found.circuit.totals.failed == 2
+    assert heard == [EventKind.STORE_LOST, EventKind.STORE_BACK]
+
+
+def test_an_error_of_a_detector_does_not_replace_the_cancellation() -> None:
+    breaker = Panel(Slow()).breaker("api", Policy([Broken(1000)]))
+
+    async def work() -> bool:
+        breaker.call(len, "ok")
+        task = asyncio.create_task(breaker.arecord(Signal(ok=False, error="boom")))
+        await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError, ZeroDivisionError):
             await task
         return task.cancelled()
 

@@ -1,6 +1,7 @@
 """The exchanges with a server, played by hand: no server, no client, no waiting."""
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from switchgear._core.types import (
     Verdict,
 )
 from switchgear._detectors import ConsecutiveFailures
+from switchgear._stores.base import last_commit, was_committed
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.protocol import ROUNDS, Cut, Protocol
@@ -376,16 +378,17 @@ def test_the_next_commit_of_the_same_process_says_what_the_first_did_not(rules: 
 
 # A report that is sent together with a message
 
+REPORT = Record(Signal(ok=True, count=3), None, ReportSource("a", 1.5, ((1.0, 3),)))
+
 
 def both(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes, bytes]:
     """Successes and a failure that have just joined the queue of a crowd."""
     rules.known.heat("api", hot=True)
-    report = Record(Signal(ok=True, count=3), None, ReportSource("a", 1.5, ((1.0, 3),)))
-    first = rules.first(DatedRecord(1.5, report), POLICY)
+    first = rules.first(DatedRecord(1.5, REPORT), POLICY)
     work = rules.apply("api", POLICY, FAILED, 2.0, "a+2", again=False, first=first)
     call = work.send(None)
     assert isinstance(call, Script)
-    assert envelope.unseal_mail(call.args[23]).message == report
+    assert envelope.unseal_mail(call.args[23]).message == REPORT
     return work, call.args[23], entry_of(call)
 
 
@@ -419,6 +422,7 @@ def test_an_answer_to_the_first_is_not_the_answer_to_the_other(rules: Protocol) 
 def test_after_a_lost_reply_only_what_is_not_applied_is_sent_again(
     rules: Protocol, was_applied: bool
 ) -> None:
+    last_commit.message = None
     work, first, entry = both(rules)
     call = work.throw(Cut("reset"))
     for message in (first, entry):
@@ -428,6 +432,7 @@ def test_after_a_lost_reply_only_what_is_not_applied_is_sent_again(
         call = work.send([receipt, value(rules, "4-x-1", 4), [], b""])
     assert entry_of(call) == entry
     assert call.args[23] == (b"" if was_applied else first)
+    assert was_committed(REPORT) == was_applied, "the caller does not report it again"
 
 
 def test_both_are_in_doubt_when_the_server_is_gone(rules: Protocol) -> None:
@@ -435,3 +440,27 @@ def test_both_are_in_doubt_when_the_server_is_gone(rules: Protocol) -> None:
     with pytest.raises(Cut) as cut:
         work.throw(Cut("reset", final=True))
     assert (cut.value.identity, cut.value.before) == ("a+2", envelope.token_of(first).decode())
+
+
+def test_with_a_report_of_its_own_before_it_a_message_is_still_alone(rules: Protocol) -> None:
+    work, first, entry = both(rules)
+    work.send(lost(value(rules, "4-x-1", 4), first, entry))
+    assert not rules.known.is_hot("api"), "the next message needs one round trip only"
+
+
+@pytest.mark.parametrize(
+    "reply", [Cut("reset", final=True), [2, b"100", b"0"], [3, b"100", b"0", None, b"1"]]
+)
+def test_a_call_that_removes_no_receipts_leaves_them_to_the_next(
+    rules: Protocol, reply: Cut | list[Any]
+) -> None:
+    """Otherwise they stay on the server for a day."""
+    rules.known.confirm("a+1")
+    work = begun(rules)
+    work.send(None)
+    assert rules.known.confirmed() == []
+    call = None
+    with suppress(StopIteration, Cut):
+        call = work.throw(reply) if isinstance(reply, Cut) else work.send(reply)
+    again = [] if call is None else call.args
+    assert "a+1" in [*rules.known.confirmed(), *again]

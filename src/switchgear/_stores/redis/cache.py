@@ -67,9 +67,9 @@ class KnownCircuits:
             return name
         return name + REPORT + "|".join(f"{at_s!r}*{count}" for at_s, count in source.times)
 
-    def confirm(self, identity: str) -> None:
-        """Note that the reply to a message has arrived: its receipt can be removed."""
-        self._confirmed.append(identity)
+    def confirm(self, *identities: str) -> None:
+        """Note that the replies to messages have arrived: their receipts can be removed."""
+        self._confirmed.extend(identities)
 
     def confirmed(self, most: int = CONFIRMED) -> list[str]:
         """The messages whose receipts can be removed; each is returned once."""

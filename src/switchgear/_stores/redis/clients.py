@@ -4,7 +4,6 @@ import asyncio
 import math
 import os
 import re
-import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
@@ -446,11 +445,15 @@ class Clients:
         server replied may be the reply to another call: it repeats no nonce.
         """
         self.timeouts: tuple[type[Exception], ...] = (exceptions.TimeoutError, TimeoutError)
+        self.moves: tuple[type[Exception], ...] = ()
+        """Errors after which the redis package finds the keys on another node of a Cluster."""
+        if address.cluster:
+            self.moves = (exceptions.AskError, exceptions.MovedError, exceptions.TryAgainError)
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         """So that all threads have the same client: the redis package closes one that nothing refers to."""
         self._blocking: Any = None
         self._links: Links | None = None
@@ -477,12 +480,13 @@ class Clients:
         if links is not None:
             return links.ask(packed(words), self.errors)
         reply = client.execute_command(*words)
+        node = client
+        if self._address.cluster:
+            node = client.get_redis_connection(client.get_node_from_key(self._key))
+        links = Links(node)
         with self._lock:
             if self._links is None and client is self._blocking:
-                node = client
-                if self._address.cluster:
-                    node = client.get_redis_connection(client.get_node_from_key(self._key))
-                self._links = Links(node)
+                self._links = links
         return reply
 
     @property

@@ -43,6 +43,7 @@ from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.envelope import Mail, PolicyTexts, Sealed
 from switchgear._stores.redis.script import (
     PLUS,
+    UNHEARD,
     Call,
     Exchange,
     Lost,
@@ -131,6 +132,8 @@ class Folded:
         """What a detector raised on our own message."""
         self.warm = b""
         """What is published if one of the messages reports a failure."""
+        self._unheard: tuple[Event, ...] = ()
+        """Events for the next message, because the sender of the last one waits for the answer to that."""
 
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
         before = envelope.refitted(self.circuit, self.policy, policy)
@@ -139,7 +142,7 @@ class Folded:
         self.warm = self.warm or _warm(self.circuit.key, message)
         self.circuit, self.policy = done.circuit, policy
         self.events += done.events
-        self.steps[mail.token.encode()] = done
+        self._answer(mail.token.encode(), done)
 
     def fold_records(self, mails: Sequence[envelope.Mail], policy: Policy, own: bytes) -> None:
         """Fold several records as one; our own message has the events, or else the last one."""
@@ -152,7 +155,15 @@ class Folded:
         self.events += done.events
         tokens = [mail.token.encode() for mail in mails]
         self.steps.update(dict.fromkeys(tokens, done._replace(events=())))
-        self.steps[own if own in tokens else tokens[-1]] = done
+        answered = [token for token in tokens if not token.endswith(UNHEARD.encode())]
+        self._answer(own if own in tokens else (answered or tokens)[-1], done)
+
+    def _answer(self, token: bytes, done: Step) -> None:
+        """Note the result of a message; events of one whose answer is not read go to the next one."""
+        events, self._unheard = self._unheard + done.events, ()
+        if token.endswith(UNHEARD.encode()):
+            self._unheard, events = events, ()
+        self.steps[token] = done if events == done.events else done._replace(events=events)
 
     def answers(self, own: bytes) -> tuple[tuple[bytes, bytes], ...]:
         """The replies to the queue. Our own is known, and unreadable messages get none."""
@@ -175,9 +186,10 @@ def fold_queue(
     waiting: list[bytes],
     *,
     own: bytes,
+    before: bytes = b"",
     patient: bool,
 ) -> Folded:
-    """Fold the messages in order.
+    """Fold the messages in order; `own` is the token of our message, `before` that of the one before it.
 
     One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
     left to its owner, which comes next and has it. If the owner is gone, it
@@ -186,7 +198,8 @@ def fold_queue(
     try:
         return _fold_together(texts, policy, circuit, waiting, own)
     except Exception:  # noqa: BLE001  one by one, to find out which of them it is
-        return _fold_each(texts, policy, circuit, waiting, own=own, patient=patient)
+        ours = tuple(filter(None, (own, before)))
+        return _fold_each(texts, policy, circuit, waiting, ours=ours, patient=patient)
 
 
 def _fold_together(
@@ -218,7 +231,7 @@ def _fold_each(
     circuit: Circuit,
     waiting: list[bytes],
     *,
-    own: bytes,
+    ours: tuple[bytes, ...],
     patient: bool,
 ) -> Folded:
     folded = Folded(circuit, policy)
@@ -231,7 +244,7 @@ def _fold_each(
                 break
             folded.fold(mail, policy if judge is None else judge)
         except Exception as error:  # noqa: BLE001  a custom detector may raise anything
-            if envelope.token_of(raw) == own:
+            if envelope.token_of(raw) in ours:
                 folded.raised = error
                 break
             if patient:
@@ -346,12 +359,15 @@ class Protocol:
             now_s = self._clock.corrected(now_s)
             first = first and first._replace(now_s=self._clock.corrected(first.now_s))
         missing = first
+        events: tuple[Event, ...] = ()
         mail = Mail(identity, message, now_s, self.texts.text(policy))
         tries = TRIES_AFTER_CUT
         while True:
             try:
-                if again and missing and (yield from self._recall(key, policy, missing)):
-                    missing = None
+                if again and missing is not None:
+                    found = yield from self._recall(key, policy, missing)
+                    if found is not None:
+                        events, last_commit.message, missing = found.events, missing.message, None
                 done = (yield from self._recall(key, policy, mail)) if again else None
                 if done is None:
                     done = yield from self._apply(key, policy, mail, missing)
@@ -371,7 +387,7 @@ class Protocol:
                 self.known.confirm(identity)
                 if first is not None:
                     self.known.confirm(first.token)
-            return done
+            return _with_events(events, done)
 
     def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:
         """What became of a message whose reply was lost; `None`: it is not applied, and not queued."""
@@ -430,8 +446,9 @@ class Protocol:
                     "check the proxy",
                 )
             return (yield from self._queue(key, policy, mail, lost, first))
+        events: tuple[Event, ...] = ()
         if first is not None:
-            yield from self._apply(key, policy, first)
+            events = (yield from self._apply(key, policy, first)).events
             last_commit.message = first.message
             copy = self.known.get(key, policy)
         base = FoldBase(b"-") if copy is None else base_of(copy)
@@ -449,11 +466,11 @@ class Protocol:
             if lost is None:
                 if exchange.new:
                     self.known.keep(Sealed(exchange.mine, done.circuit, policy))
-                return done
+                return _with_events(events, done)
             if isinstance(lost, Received):
-                return self._step_from_receipt(key, policy, mail, lost)
+                return _with_events(events, self._step_from_receipt(key, policy, mail, lost))
             if not tries:
-                return (yield from self._queue(key, policy, mail, lost))
+                return _with_events(events, (yield from self._queue(key, policy, mail, lost)))
             base = self._base(key, policy, lost.have, now_s)
 
     def put(self, found: StoredCircuit, events: Sequence[Event]) -> Generator[Call, Any, bool]:
@@ -520,7 +537,7 @@ class Protocol:
         The turn may be that of the message before ours, the `first`.
         """
         tokens = [mail.token] if first is None else [mail.token, first.token]
-        self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > 1)
+        self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > len(tokens))
         deadline_s = monotonic() + self._timeout_s
         patient = True
         while True:
@@ -533,7 +550,7 @@ class Protocol:
             # Not to be seen: answered, or behind more than one commit takes.
             waits = place is not None or len(lost.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
-                done, lost = yield from self._lead(key, policy, mail, lost, patient=patient)
+                done, lost = yield from self._lead(key, policy, mail, lost, first, patient=patient)
                 if done is not None:
                     return done
                 continue
@@ -551,7 +568,14 @@ class Protocol:
             lost = seen or lost
 
     def _lead(
-        self, key: str, policy: Policy, mail: Mail, lost: Lost, *, patient: bool
+        self,
+        key: str,
+        policy: Policy,
+        mail: Mail,
+        lost: Lost,
+        first: Mail | None = None,
+        *,
+        patient: bool,
     ) -> Generator[Call, Any, tuple[Step | None, Lost]]:
         """Fold what waits and commit it; our own step, if it was among it and no other process was faster."""
         base = self._base(key, policy, lost.have, mail.now_s)
@@ -562,10 +586,13 @@ class Protocol:
             start.circuit,
             lost.waiting,
             own=mail.token.encode(),
+            before=b"" if first is None else first.token.encode(),
             patient=patient,
         )
         if folded.raised is not None:
             yield self._withdrawal(key, mail)
+            if first is not None and (yield self._withdrawal(key, first))[0]:
+                last_commit.message = None  # its sender reports it again
             raise folded.raised
         folded.events[:0] = start.events
         exchange = self._commit(
@@ -669,15 +696,23 @@ class Protocol:
         for _ in range(TRIES_IN_TIME):
             # A server that was frozen must not apply what its client has given up and sends again.
             until_s = self._clock() + self._timeout_s if self._clock.is_set else None
-            reply = yield exchange.call(
+            confirmed = self.known.confirmed()
+            call = exchange.call(
                 self.names,
                 key,
                 keep=self._keep,
                 idle_ms=idle_ms,
                 until_s=until_s,
                 nonce=self.known.token(),
-                confirmed=self.known.confirmed(),
+                confirmed=confirmed,
             )
+            try:
+                reply = yield call
+            except Cut:
+                self.known.confirm(*confirmed)  # removing a receipt twice does no harm
+                raise
+            if not script.removes_receipts(reply):
+                self.known.confirm(*confirmed)
             if not script.is_late(reply):
                 return reply
         why = "its clock jumps, or its answers take longer than the timeout"
@@ -797,6 +832,11 @@ def asked(call: Script) -> Generator[Call, Any, Any]:
 def _sealed(exchange: Exchange, folded: Folded) -> Sealed:
     """What an exchange has stored."""
     return Sealed(exchange.mine, folded.circuit, folded.policy)
+
+
+def _with_events(events: tuple[Event, ...], done: Step) -> Step:
+    """The step of a message, with the events of the one before it."""
+    return done._replace(events=events + done.events) if events else done
 
 
 def _outcome(message: Message, done: Step) -> bytes:

@@ -119,6 +119,8 @@ end
 
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
+-- The turn of a message that has left the queue since: it queues again.
+if entry ~= '' and mail == '{LEAD.decode()}' then mail = false end
 if entry ~= '' and not mail then
   local function join(each)
     redis.call('LREM', inbox, -1, each)  -- a call that arrives twice queues once
@@ -425,6 +427,11 @@ class Exchange(NamedTuple):
         for token, text in self.answers:
             args += (token, text)
         return Script(EXCHANGE, keys, tuple(args), nonce)
+
+
+def removes_receipts(reply: Any) -> bool:
+    """Whether the exchange removed the receipts that its sender has confirmed."""
+    return int(reply[0]) not in (2, 3)
 
 
 def is_late(reply: Any) -> bool:

@@ -192,7 +192,10 @@ class RedisStore:
         *,
         identity: str | None = None,
     ) -> Step:
-        """The same over the asyncio client; a task that is cancelled has reported its result, too."""
+        """The same over the asyncio client; a task that is cancelled has reported its result, too.
+
+        If that fails, the error is the cause of the `CancelledError`.
+        """
         again, name = identity is not None, identity or self._protocol.known.identity(message)
         try:
             return await self._arun(
@@ -200,11 +203,15 @@ class RedisStore:
             )
         except (Exception, GeneratorExit):  # a coroutine that is closed can await nothing
             raise
-        except BaseException:  # of a cancelled task, whose loop may be ending: hence in a thread
+        except BaseException as cancelled:  # its loop may be ending: hence in a thread
             if isinstance(message, Record):
                 send = partial(self.apply, key, policy, message, now_s, identity=name)
-                with suppress(StoreError):
+                try:
                     await beside(send)
+                except Exception as error:
+                    if isinstance(error, StoreError):
+                        error.in_doubt = name  # also if it could not be sent a second time
+                    raise cancelled from error
             raise
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
@@ -446,6 +453,7 @@ class RedisStore:
     def _cut_from_error(self, error: BaseException) -> Cut:
         """What an error means: it is unknown what was done. Known errors are reported, not retried."""
         known = isinstance(error, self._clients.refusals) and is_known(error)
+        known = known and not isinstance(error, self._clients.moves)
         cut = Cut(error, final=known or isinstance(error, self._clients.timeouts))
         cut.__cause__ = error
         if isinstance(error, self._clients.no_script):
