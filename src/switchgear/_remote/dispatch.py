@@ -45,7 +45,7 @@ from switchgear._run.formats import iso
 from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.loop import take_locks
-from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, process_began
+from switchgear._run.record import RunFolder, circuit_of, last_claim, process_began
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView, guarded
@@ -164,7 +164,7 @@ class RemoteAttempts:
             return job
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
-        begun, claim = read_run(record), _last_claim(record)
+        begun, claim = read_run(record), last_claim(record)
         if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
             claim = job.claim
             jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
@@ -482,14 +482,6 @@ class _Mirror:
 
 def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
     return RunFolder(place.runs / (attempt.progress.run or ""))
-
-
-def _last_claim(record: RunFolder) -> int:
-    """The number of the newest claim that is known here; 0: there is none."""
-    try:
-        return int(record.read().get("claim", 0))
-    except (RunUnreadable, TypeError, ValueError):
-        return 0
 
 
 def _spent(run: Mapping[str, Any] | None) -> int:

@@ -38,7 +38,7 @@ from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce, has_messages, inbox_name
 from switchgear._run.interrupt import Interrupt, Time
-from switchgear._run.record import RunFolder, RunUnreadable
+from switchgear._run.record import RunFolder, RunUnreadable, last_claim
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import folder_lock
 from switchgear._run.view import RunView
@@ -679,6 +679,23 @@ def test_a_suspended_worker_does_not_hold_a_run_that_is_ordered_again(crew: Crew
     crew.interrupt = Interrupt()
     assert result_of(crew.run()).exit_reason is ExitReason.INTERRUPTED
     assert claims == [1, 3], "the first claim, one that withdraws the job, the second claim"
+
+
+def test_the_claims_of_a_run_that_was_continued_here_do_not_begin_again(crew: Crew) -> None:
+    """Its job is forgotten, and `switchgear resume` has written run.json."""
+    crew.interrupt = Interrupt()
+    crew.interrupt.ask("you")
+    result_of(crew.run())
+    first = last_claim(RunFolder(crew.here.runs / "r1"))
+    task = Task("t", "do it.", flags={"agent_cmd": f"sh {crew.agent}"})
+    progress = Progress(Status.RUNNING, run="r1", folder=str(crew.project), timeout_s=LIMIT_S)
+    here = run_attempt(crew.here, Attempt(task, progress, interrupt=crew.interrupt))
+    assert result_of(here).exit_reason is ExitReason.INTERRUPTED
+    crew.interrupt = None
+    assert result_of(crew.run(forget=False)).success
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert (first, job.claim) == (1, 2)
 
 
 def test_a_run_that_no_worker_can_begin_has_an_end(
