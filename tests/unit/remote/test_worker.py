@@ -41,6 +41,7 @@ from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.record import RunFolder, RunUnreadable, last_claim
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import folder_lock
+from switchgear._run.state import RunState
 from switchgear._run.view import RunView
 from switchgear._stores.base import MemoryLedger, Transaction
 from switchgear.testing import FakeClock
@@ -506,6 +507,35 @@ def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
     assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, 2 * CENT)
     assert (crew.project / "count").read_text() == "once\nonce\n"
     assert crew.lines.calls == ["started", "iteration ended", "iteration ended", "ended"]
+    assert crew.said == [f"[t] {worker.host_name()} cannot execute it: the disk is full"]
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_host_whose_disk_is_full_gives_its_task_back_although_the_store_fails(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, *, returns: bool
+) -> None:
+    run, cut_off = run_attempt, worker._Saving.cut_off
+    reasons, failures = [ExitReason.DISK_FULL], [StoreError("redis://box", "is away", "wait")]
+
+    def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+        outcome = run(place, attempt)
+        if not reasons:
+            return outcome
+        result = result_of(outcome)._replace(exit_reason=reasons.pop(), reason="the disk is full")
+        return outcome._replace(result=result)
+
+    def fails_at_first(saving: worker._Saving, state: RunState) -> None:
+        if failures:
+            raise failures.pop()
+        cut_off(saving, state)
+
+    monkeypatch.setattr(worker, "run_attempt", full_at_first)
+    monkeypatch.setattr(worker._Saving, "cut_off", fails_at_first)
+    if not returns:
+        monkeypatch.setattr(worker, "_patiently", lambda work, _: work())
+    result = result_of(crew.run())
+    assert result.success
+    assert result.state.spent_micros == (2 * CENT if returns else CENT), "else it is unknown"
     assert crew.said == [f"[t] {worker.host_name()} cannot execute it: the disk is full"]
 
 
