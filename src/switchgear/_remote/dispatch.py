@@ -129,7 +129,9 @@ class RemoteAttempts:
             return AttemptOutcome(None, str(problem), began=False)
         except StoreError as trouble:  # the user did not want to wait for it
             return self._not_ordered(place, attempt, trouble)
+        branch = job.spec.branch  # workers with an older version save the job without it
         job = self._awaited(_Mirror(place, attempt, self._context), job)
+        job = job._replace(spec=job.spec._replace(branch=job.spec.branch or branch))
         return self._brought_home(place, attempt, run, job)
 
     def _not_ordered(
@@ -189,6 +191,7 @@ class RemoteAttempts:
             self._context.labels.get(task.name, ()),
             self._context.repository,
             place.owner_of(options.agent_label),
+            now.branch,
         )
         if job is not None:  # the same run again: from its own start, with the folder as it is now
             return jobs.order(spec, work=parcel)
@@ -318,7 +321,8 @@ class RemoteAttempts:
     def _apply_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:
         folder, run = Path(attempt.progress.folder or ""), job.spec.run
         try:
-            problem = apply(folder, job.spec.folder, job.work, f"{run}-now")
+            spec = job.spec
+            problem = apply(folder, spec.folder, job.work, f"{run}-now", branch=spec.branch)
         except TransferError as error:
             problem = str(error)
         if job.order > 1:

@@ -43,7 +43,7 @@ from switchgear._run.result import RunResult
 from switchgear._run.run_lock import folder_lock
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView
-from switchgear._stores.base import MemoryLedger, Transaction
+from switchgear._stores.base import Amended, MemoryLedger, Transaction
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 
@@ -270,6 +270,39 @@ def test_work_is_pushed_to_the_repository_of_the_batch_whatever_the_agent_calls_
     assert result_of(crew.run()).success
     assert (crew.project / "large").stat().st_size == 20_000
     assert git(other, "for-each-ref", "refs/switchgear") == ""
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_the_work_leaves_a_branch_alone_that_was_checked_out_in_the_meantime(
+    crew: Crew, *, is_old: bool
+) -> None:
+    """Also if a worker with an older version saved the job: it does not know the branch."""
+    with crew.agent.open("a") as script:
+        script.write("git add -A; git -c user.name=a -c user.email=a@localhost commit -qm work\n")
+    git(crew.project, "branch", "-M", "main")
+    publish, before = crew.publish, git(crew.project, "rev-parse", "HEAD")
+
+    def checked_out(run: str, labels: tuple[str, ...]) -> None:
+        def older(held: Any, _: float) -> Amended:
+            spec = {key: value for key, value in held["spec"].items() if key != "branch"}
+            return Amended(None, {**held, "spec": spec})
+
+        git(crew.project, "checkout", "-q", "-b", "mine")
+        if is_old:
+            crew.jobs._ledger.amend("job", run, older)
+        publish(run, labels)
+
+    crew.publish = checked_out  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    assert [git(crew.project, "rev-parse", each) for each in ("main", "mine")] == [before] * 2
+    assert git(crew.project, "status", "--porcelain") == ""
+    [line] = crew.said
+    assert line == (
+        f"[t] {crew.project} has mine checked out instead of main; nothing was applied; check out main and "
+        "merge the work, or merge it into mine; the work is in refs/switchgear/runs/r1"
+    )
+    git(crew.project, "merge", "-q", "refs/switchgear/runs/r1")
+    assert (crew.project / "work.txt").read_text() == "work\n"
 
 
 def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
