@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear._core.errors import StoreError
-from switchgear._measure.git_command import GitError, run_git
+from switchgear._measure.git_command import GitError, find_repository, in_progress, run_git
 from switchgear._remote import job as core
 from switchgear._remote.job import JobSpec, JobState, Parcel, RemoteJob, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
@@ -30,6 +30,7 @@ from switchgear._remote.parcel import (
     snapshot,
 )
 from switchgear._remote.transfer import (
+    MISSING,
     iteration_values,
     outcome_of,
     read_run,
@@ -96,7 +97,7 @@ class RemoteAttempts:
         self._adopt = set(context.adopt)
         self._time = on or Time()
         self._missing: set[str] = set()
-        """Runs whose work did not arrive: it stays in the store."""
+        """Runs whose work did not arrive or could not be applied: it stays in the store."""
         self._starts: dict[str, Parcel] = {}
         self._sending = threading.Lock()
         self._reported = _Reported()
@@ -173,6 +174,10 @@ class RemoteAttempts:
             job = None
         if job is not None and self._has_work(job):
             return job
+        if operation := _operation(folder):
+            raise TransferError(f"the task was not sent: {operation}")
+        if job is not None and begun is not None and begun.get(MISSING):
+            self._bring_earlier(attempt, job)
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
         now = snapshot(folder, name)
@@ -203,7 +208,7 @@ class RemoteAttempts:
         return jobs.order(spec, run=begun, iterations=lines, claim=claim)
 
     def _has_work(self, job: RemoteJob) -> bool:
-        """Whether a completed job has work that did not arrive here: otherwise its task would be done."""
+        """Whether a completed job has work that is not here: otherwise its task would be done."""
         if (job.outcome or {}).get("exit_reason") != ExitReason.COMPLETED:
             return False
         if job.work.name:
@@ -287,18 +292,20 @@ class RemoteAttempts:
         """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         values, how, missing = dict(job.outcome or {}), "", ""
+        self._missing.discard(run)
         if job.work.commit and job.written:
             reference = f"refs/switchgear/runs/{run}"
             try:
                 self._fetch_work(attempt, job, reference)
             except (TransferError, StoreError) as error:
                 missing = f"the work on {job.holder} did not arrive: {error}"
-                self._missing.add(run)
-                values = without_work(values, missing)
             else:
                 where = shlex.quote(str(folder))
                 how = f"git -C {where} diff {job.spec.folder.commit[:12]} {reference}"
-                self._apply_work(attempt, job, reference)
+                missing = self._apply_work(attempt, job, reference)
+        if missing:
+            self._missing.add(run)
+            values = without_work(values, missing)
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
         clear_announcement(record.path)
         result = outcome.result
@@ -318,8 +325,15 @@ class RemoteAttempts:
         folder = Path(attempt.progress.folder or "")
         bring(fetch, folder, job.work, job.spec.repository, reference)
 
-    def _apply_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:
+    def _apply_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> str:
+        """Apply the work to the folder. Returns why it has to wait; empty: it need not.
+
+        If it can never be applied, that is reported: the user merges it.
+        """
         folder, run = Path(attempt.progress.folder or ""), job.spec.run
+        if operation := _operation(folder):
+            later = f"it is in {reference}, and --resume --retry-failed applies it"
+            return f"the work was not applied: {operation}; {later}"
         try:
             spec = job.spec
             problem = apply(folder, spec.folder, job.work, f"{run}-now", branch=spec.branch)
@@ -329,6 +343,18 @@ class RemoteAttempts:
             drop(folder, (f"{run}-{job.order - 1}",))
         if problem is not None:
             self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
+        return ""
+
+    def _bring_earlier(self, attempt: Attempt, job: RemoteJob) -> None:
+        """Apply the work of an attempt that ended without it: the next attempt continues from there."""
+        reference = f"refs/switchgear/runs/{job.spec.run}"
+        try:
+            self._fetch_work(attempt, job, reference)
+        except TransferError as error:
+            problem = f"the work on {job.holder} did not arrive: {error}"
+            self._context.said(f"[{attempt.task.name}] {problem}")
+        else:
+            self._apply_work(attempt, job, reference)
 
     def forget(self, runs: Iterable[str]) -> None:
         """Remove the jobs of runs whose records and work are here."""
@@ -486,6 +512,15 @@ class _Mirror:
 
 def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
     return RunFolder(place.runs / (attempt.progress.run or ""))
+
+
+def _operation(folder: Path) -> str | None:
+    """The operation of the user in the folder's repository that is not finished; `None`: there is none."""
+    try:
+        found = find_repository(folder)
+        return None if found is None else in_progress(found)
+    except GitError:
+        return None  # packing or applying reports it
 
 
 def _spent(run: Mapping[str, Any] | None) -> int:

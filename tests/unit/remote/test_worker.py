@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ class Crew:
         self.labels: tuple[str, ...] = ()
         self.interrupt: Interrupt | None = None
         self.stuck = False
+        self.flags: dict[str, Any] = {}
         self.shown_at_publish: list[str] = []
         """How the run was shown when its id was published."""
         self.lost_ids = 0
@@ -125,7 +127,7 @@ class Crew:
         execute(WorkerContext(self.jobs, self.there, root / "work", starts, rest), run)
 
     def run(self, *, forget: bool = True) -> AttemptOutcome:
-        flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck}
+        flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck, **self.flags}
         task = Task("t", "do it.", flags=flags)
         progress = Progress(Status.RUNNING, run="r1", folder=str(self.project), timeout_s=LIMIT_S)
         context = RemoteContext(
@@ -402,6 +404,85 @@ def test_work_that_does_not_arrive_is_not_done_and_stays_in_the_store(
     again = result_of(crew.run())
     assert (again.success, again.state.spent_micros) == (True, CENT)
     assert (crew.published, (crew.project / "count").read_text()) == (1, "once\n")
+
+
+def operation(crew: Crew, words: tuple[str, ...]) -> None:
+    """The user begins it when the task is sent."""
+    publish = crew.publish
+
+    def begun(run: str, labels: tuple[str, ...]) -> None:
+        git(crew.project, *words)
+        publish(run, labels)
+
+    crew.publish = begun  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize(
+    ("words", "what", "end"),
+    [
+        (
+            ("merge", "-q", "-s", "ours", "--no-ff", "--no-commit", "other"),
+            "a merge",
+            ("merge", "--abort"),
+        ),
+        (("revert", "--no-commit", "HEAD"), "a revert", ("revert", "--abort")),
+        (("bisect", "start"), "a bisection", ("bisect", "reset")),
+    ],
+)
+def test_work_that_arrives_in_the_middle_of_an_operation_is_applied_after_it(
+    crew: Crew, words: tuple[str, ...], what: str, end: tuple[str, ...], *, commits: bool
+) -> None:
+    if commits:
+        with crew.agent.open("a") as script:
+            script.write("git add -A; git -c user.name=a -c user.email=a@localhost commit -qm x\n")
+    git(crew.project, "branch", "other")
+    git(crew.project, "checkout", "-q", "other")
+    git(crew.project, "commit", "-q", "--allow-empty", "-m", "theirs")
+    git(crew.project, "checkout", "-q", "-")
+    before = git(crew.project, "for-each-ref", "refs/heads")
+    operation(crew, words)
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.state.spent_micros) == (ExitReason.AGENT_ERROR, CENT)
+    assert result.reason == (
+        f"the work was not applied: {what} is in progress in {crew.project}; finish or abort it first; "
+        "it is in refs/switchgear/runs/r1, and --resume --retry-failed applies it"
+    )
+    assert crew.shown["reason"] == result.reason
+    assert git(crew.project, "for-each-ref", "refs/heads") == before
+    assert not (crew.project / "work.txt").exists()
+    assert git(crew.project, "show", "refs/switchgear/runs/r1:work.txt") == "work\n"
+    assert result_of(crew.run()).reason == result.reason
+    git(crew.project, *end)
+    assert result_of(crew.run()).success
+    assert (crew.project / "work.txt").read_text() == "work\n"
+    assert (crew.published, crew.jobs.get("r1")) == (1, None)
+
+
+def test_partial_work_that_arrives_in_the_middle_of_an_operation_is_continued_after_it(
+    crew: Crew,
+) -> None:
+    crew.agent.write_text(
+        f"[ ! -f work.txt ] || exec sh {crew.folder}/rest.sh\necho 1 > work.txt\nexit 1\n"
+    )
+    (crew.folder / "rest.sh").write_text(f"echo 2 >> work.txt\n{AGENT.partition('work.txt')[2]}")
+    crew.flags = {"max_iterations": 1}
+    operation(crew, ("bisect", "start"))
+    result = result_of(crew.run())
+    assert result.exit_reason is ExitReason.MAX_ITERATIONS
+    assert "a bisection is in progress in" in result.notes[-1]
+    git(crew.project, "bisect", "reset")
+    crew.flags, crew.publish = {}, partial(Crew.publish, crew)  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    assert (crew.project / "work.txt").read_text() == "1\n2\n"
+    assert crew.jobs.get("r1") is None
+
+
+def test_a_task_is_not_sent_in_the_middle_of_an_operation(crew: Crew) -> None:
+    git(crew.project, "bisect", "start")
+    outcome = crew.run()
+    assert (outcome.result, outcome.began, crew.published) == (None, False, 0)
+    assert outcome.problem.startswith("the task was not sent: a bisection is in progress in ")
 
 
 def test_an_attempt_continues_while_its_record_cannot_be_written(
