@@ -168,14 +168,15 @@ class RemoteAttempts:
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
         begun, claim = read_run(record), last_claim(record)
-        if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
-            claim = job.claim
-            jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
-            job = None
-        if job is not None and self._has_work(job):
+        was_continued_here = _iterations(begun) > _iterations(None if job is None else job.run)
+        if job is not None and not was_continued_here and self._has_work(job):
             return job
         if operation := _operation(folder):
             raise TransferError(f"the task was not sent: {operation}")
+        if job is not None and was_continued_here:  # by `switchgear resume`
+            claim = job.claim
+            jobs.forget(job)
+            job = None
         if job is not None and begun is not None and begun.get(MISSING):
             self._bring_earlier(attempt, job)
         order = 1 if job is None else job.order + 1

@@ -902,6 +902,10 @@ def test_what_a_run_did_here_in_the_meantime_counts(crew: Crew) -> None:
     record = RunFolder(crew.here.runs / "r1")
     run = record.read()
     record.write({**run, "state": {**run["state"], "iterations": 3, "spent_micros": 3 * CENT}})
+    git(crew.project, "bisect", "start")
+    assert crew.run(forget=False).problem.startswith("the task was not sent")
+    assert crew.jobs.get("r1") is not None, "its claims are counted on"
+    git(crew.project, "bisect", "reset")
     result = result_of(crew.run())
     assert (result.state.iterations, result.state.spent_micros) == (4, 4 * CENT)
 
