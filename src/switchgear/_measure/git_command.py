@@ -148,6 +148,27 @@ def is_behind_link(top: Path, path: str) -> bool:
     return any((top / folder).is_symlink() for folder in list(Path(path).parents)[:-1])
 
 
+_OPERATIONS = {
+    "MERGE_HEAD": "a merge",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase or `git am`",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "sequencer": "a cherry-pick or a revert of several commits",
+    "BISECT_LOG": "a bisection",
+}
+
+
+def in_progress(git: Repository, deadline: Deadline | None = None) -> str | None:
+    """The operation of the user that is not finished, and what to do; `None`: there is none."""
+    for name, what in _OPERATIONS.items():
+        if (git.git_dir / name).exists():
+            return f"{what} is in progress in {git.top}; finish or abort it first"
+    if run_git(git.top, ("ls-files", "--unmerged", "-z"), deadline=deadline):
+        return f"the index of {git.top} has conflicts; resolve them first"
+    return None
+
+
 class Git(NamedTuple):
     """The git command in the user's repository. Never prompts or reads from the terminal."""
 

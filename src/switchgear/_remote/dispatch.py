@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear._core.errors import StoreError
-from switchgear._measure.git_command import GitError, run_git
+from switchgear._measure.git_command import GitError, find_repository, in_progress, run_git
 from switchgear._remote import job as core
 from switchgear._remote.job import JobSpec, JobState, Parcel, RemoteJob, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
@@ -30,6 +30,7 @@ from switchgear._remote.parcel import (
     snapshot,
 )
 from switchgear._remote.transfer import (
+    MISSING,
     iteration_values,
     outcome_of,
     read_run,
@@ -45,7 +46,7 @@ from switchgear._run.formats import iso
 from switchgear._run.inbox import announcement, clear_announcement
 from switchgear._run.interrupt import Interrupt, Time
 from switchgear._run.loop import take_locks
-from switchgear._run.record import RunFolder, RunUnreadable, circuit_of, process_began
+from switchgear._run.record import RunFolder, circuit_of, last_claim, process_began
 from switchgear._run.run_lock import RunConflict
 from switchgear._run.state import RunState
 from switchgear._run.view import RunView, guarded
@@ -96,7 +97,7 @@ class RemoteAttempts:
         self._adopt = set(context.adopt)
         self._time = on or Time()
         self._missing: set[str] = set()
-        """Runs whose work did not arrive: it stays in the store."""
+        """Runs whose work did not arrive or could not be applied: it stays in the store."""
         self._starts: dict[str, Parcel] = {}
         self._sending = threading.Lock()
         self._reported = _Reported()
@@ -129,7 +130,9 @@ class RemoteAttempts:
             return AttemptOutcome(None, str(problem), began=False)
         except StoreError as trouble:  # the user did not want to wait for it
             return self._not_ordered(place, attempt, trouble)
+        branch = job.spec.branch  # workers with an older version save the job without it
         job = self._awaited(_Mirror(place, attempt, self._context), job)
+        job = job._replace(spec=job.spec._replace(branch=job.spec.branch or branch))
         return self._brought_home(place, attempt, run, job)
 
     def _not_ordered(
@@ -164,13 +167,18 @@ class RemoteAttempts:
             return job
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         options = options_of(place, task)
-        begun, claim = read_run(record), _last_claim(record)
-        if job is not None and begun is not None and _iterations(begun) > _iterations(job.run):
-            claim = job.claim
-            jobs.forget(job)  # it was continued here in the meantime, by `switchgear resume`
-            job = None
-        if job is not None and self._has_work(job):
+        begun, claim = read_run(record), last_claim(record)
+        was_continued_here = _iterations(begun) > _iterations(None if job is None else job.run)
+        if job is not None and not was_continued_here and self._has_work(job):
             return job
+        if operation := _operation(folder):
+            raise TransferError(f"the task was not sent: {operation}")
+        if job is not None and was_continued_here:  # by `switchgear resume`
+            claim = job.claim
+            jobs.forget(job)
+            job = None
+        if job is not None and begun is not None and begun.get(MISSING):
+            self._bring_earlier(attempt, job)
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
         now = snapshot(folder, name)
@@ -189,6 +197,7 @@ class RemoteAttempts:
             self._context.labels.get(task.name, ()),
             self._context.repository,
             place.owner_of(options.agent_label),
+            now.branch,
         )
         if job is not None:  # the same run again: from its own start, with the folder as it is now
             return jobs.order(spec, work=parcel)
@@ -200,7 +209,7 @@ class RemoteAttempts:
         return jobs.order(spec, run=begun, iterations=lines, claim=claim)
 
     def _has_work(self, job: RemoteJob) -> bool:
-        """Whether a completed job has work that did not arrive here: otherwise its task would be done."""
+        """Whether a completed job has work that is not here: otherwise its task would be done."""
         if (job.outcome or {}).get("exit_reason") != ExitReason.COMPLETED:
             return False
         if job.work.name:
@@ -284,18 +293,20 @@ class RemoteAttempts:
         """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
         folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
         values, how, missing = dict(job.outcome or {}), "", ""
+        self._missing.discard(run)
         if job.work.commit and job.written:
             reference = f"refs/switchgear/runs/{run}"
             try:
                 self._fetch_work(attempt, job, reference)
             except (TransferError, StoreError) as error:
                 missing = f"the work on {job.holder} did not arrive: {error}"
-                self._missing.add(run)
-                values = without_work(values, missing)
             else:
                 where = shlex.quote(str(folder))
                 how = f"git -C {where} diff {job.spec.folder.commit[:12]} {reference}"
-                self._apply_work(attempt, job, reference)
+                missing = self._apply_work(attempt, job, reference)
+        if missing:
+            self._missing.add(run)
+            values = without_work(values, missing)
         outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
         clear_announcement(record.path)
         result = outcome.result
@@ -315,16 +326,36 @@ class RemoteAttempts:
         folder = Path(attempt.progress.folder or "")
         bring(fetch, folder, job.work, job.spec.repository, reference)
 
-    def _apply_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:
+    def _apply_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> str:
+        """Apply the work to the folder. Returns why it has to wait; empty: it need not.
+
+        If it can never be applied, that is reported: the user merges it.
+        """
         folder, run = Path(attempt.progress.folder or ""), job.spec.run
+        if operation := _operation(folder):
+            later = f"it is in {reference}, and --resume --retry-failed applies it"
+            return f"the work was not applied: {operation}; {later}"
         try:
-            problem = apply(folder, job.spec.folder, job.work, f"{run}-now")
+            spec = job.spec
+            problem = apply(folder, spec.folder, job.work, f"{run}-now", branch=spec.branch)
         except TransferError as error:
             problem = str(error)
         if job.order > 1:
             drop(folder, (f"{run}-{job.order - 1}",))
         if problem is not None:
             self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
+        return ""
+
+    def _bring_earlier(self, attempt: Attempt, job: RemoteJob) -> None:
+        """Apply the work of an attempt that ended without it: the next attempt continues from there."""
+        reference = f"refs/switchgear/runs/{job.spec.run}"
+        try:
+            self._fetch_work(attempt, job, reference)
+        except TransferError as error:
+            problem = f"the work on {job.holder} did not arrive: {error}"
+            self._context.said(f"[{attempt.task.name}] {problem}")
+        else:
+            self._apply_work(attempt, job, reference)
 
     def forget(self, runs: Iterable[str]) -> None:
         """Remove the jobs of runs whose records and work are here."""
@@ -484,12 +515,13 @@ def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
     return RunFolder(place.runs / (attempt.progress.run or ""))
 
 
-def _last_claim(record: RunFolder) -> int:
-    """The number of the newest claim that is known here; 0: there is none."""
+def _operation(folder: Path) -> str | None:
+    """The operation of the user in the folder's repository that is not finished; `None`: there is none."""
     try:
-        return int(record.read().get("claim", 0))
-    except (RunUnreadable, TypeError, ValueError):
-        return 0
+        found = find_repository(folder)
+        return None if found is None else in_progress(found)
+    except GitError:
+        return None  # packing or applying reports it
 
 
 def _spent(run: Mapping[str, Any] | None) -> int:

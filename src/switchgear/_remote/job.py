@@ -77,6 +77,8 @@ class JobSpec(NamedTuple):
     """The URL that every host can fetch from and push to; empty: all work travels through the store."""
     owner: str = ""
     """The person to notify about the run, as on the host of the batch; empty: unknown."""
+    branch: str = ""
+    """What the batch's own folder had checked out then, see `Snapshot`; empty: unknown."""
 
 
 class RemoteJob(NamedTuple):

@@ -31,6 +31,8 @@ from switchgear._text.redact import redact
 
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
+DETACHED = "(detached)"
+"""What git calls HEAD while no branch is checked out."""
 FEW_OBJECTS = 100
 """A parcel with fewer objects becomes single files, as in git: one more pack slows every command down."""
 MOST_STARTS = 4
@@ -48,6 +50,8 @@ class Snapshot(NamedTuple):
     """Its tree is the folder; where nothing is uncommitted, HEAD itself."""
     head: str
     top: Path
+    branch: str
+    """The branch that is checked out; `DETACHED`: none."""
 
     @property
     def is_clean(self) -> bool:
@@ -66,24 +70,26 @@ def snapshot(folder: Path, name: str) -> Snapshot:
         )
     git = Git(found.top, found.git_dir)
     try:
-        head, is_clean = _status(git)
+        head, branch, is_clean = _status(git)
         if is_clean:
-            return Snapshot(head, head, git.top)
+            return Snapshot(head, head, git.top, branch)
         commit = _committed(git, head)
         git("update-ref", "--no-deref", f"{REFERENCE}/{name}", commit)
     except (GitError, OSError) as error:
         raise TransferError(f"{folder} could not be packed: {error}") from error
-    return Snapshot(commit, head, git.top)
+    return Snapshot(commit, head, git.top, branch)
 
 
-def _status(git: Git) -> tuple[str, bool]:
-    """HEAD, and whether nothing is uncommitted. Raises `TransferError` before the first commit."""
+def _status(git: Git) -> tuple[str, str, bool]:
+    """HEAD, its branch, and whether nothing is uncommitted. Raises `TransferError` before the first commit."""
     arguments = ["--porcelain=v2", "--branch", "--untracked-files=all", "--ignore-submodules=none"]
     lines = git("status", *arguments).splitlines()
-    heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid ")]
-    if not heads or heads[0] == "(initial)":
+    facts = dict(line[2:].partition(" ")[::2] for line in lines if line.startswith("# "))
+    head = facts.get("branch.oid", "(initial)")
+    if head == "(initial)":
         raise TransferError(f"{git.top} has no commit yet: its work cannot move to another host")
-    return heads[0], all(line.startswith("# ") for line in lines)
+    is_clean = all(line.startswith("# ") for line in lines)
+    return head, facts.get("branch.head", ""), is_clean
 
 
 def _committed(git: Git, head: str) -> str:
@@ -283,16 +289,27 @@ def _parts(bundle: bytes) -> tuple[dict[str, str], list[str], bytes]:
     return {name: commit for commit, name in heads}, needed, pack
 
 
-def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
+def apply(folder: Path, start: Parcel, work: Parcel, name: str, *, branch: str = "") -> str | None:
     """Bring the folder from `start` to `work`. Returns why not, if the folder has changed since.
 
-    Idempotent: a folder that is already like `work` stays as it is.
+    Idempotent: a folder that is already like `work` stays as it is. `branch`: what was checked out
+    then, so that no other branch gets the work; empty: unknown.
     """
     now = snapshot(folder, name)
     git = Git(now.top, now.top)
     try:
         if not now.is_clean:
             drop(folder, (name,))
+        if branch and now.branch != branch:
+            is_applied = _tree(git, now.commit) == _tree(git, work.commit)
+            if is_applied and not _has_commits(git, now, work):
+                return None
+            was = start.head[:12] if branch == DETACHED else branch
+            new = now.head[:12] if now.branch == DETACHED else now.branch
+            return (
+                f"{folder} has {new} checked out instead of {was}; nothing was applied; check out {was} and "
+                f"merge the work, or merge it into {new}"
+            )
         if now.commit != start.commit and _tree(git, now.commit) != _tree(git, start.commit):
             if _tree(git, now.commit) != _tree(git, work.commit):
                 return f"{folder} was changed while the task was running elsewhere; it is left as it is"
@@ -302,8 +319,7 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
             _restore(git, start, work)
         else:
             _patch(git, start.commit, work.commit)
-        if work.head != now.head and not git("rev-list", "-n1", now.head, f"^{work.head}"):
-            # The agent committed: its HEAD has everything that this one has.
+        if _has_commits(git, now, work):
             git(
                 "update-ref",
                 "-m",
@@ -316,6 +332,11 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str) -> str | None:
     except GitError as error:
         raise TransferError(f"the work could not be applied in {folder}: {error}") from error
     return None
+
+
+def _has_commits(git: Git, now: Snapshot, work: Parcel) -> bool:
+    """Whether the agent committed: its HEAD has everything that this one has, and more."""
+    return work.head != now.head and not git("rev-list", "-n1", now.head, f"^{work.head}")
 
 
 def _unstage(git: Git, before: str, after: str) -> None:

@@ -16,6 +16,8 @@ from switchgear._run.result import Checkpoint, RunResult, write_receipt
 from switchgear._run.state import RunState
 from switchgear._stuck.timeouts import Estimate
 
+MISSING = "work_is_missing"
+"""In run.json: whether the folder of a run that ended elsewhere lacks its work."""
 LONGEST_LOG = 100_000
 """How many characters of an agent's log travel with an iteration."""
 
@@ -123,7 +125,7 @@ def read_run(record: RunFolder) -> dict[str, Any] | None:
 
 
 def without_work(values: Mapping[str, Any], problem: str) -> dict[str, Any]:
-    """The outcome of an attempt whose work did not arrive: it is not done."""
+    """The outcome of an attempt whose work is not here: it is not done."""
     if values["exit_reason"] is None:
         return {**values, "problem": f"{values['problem']}; {problem}"}
     if values["exit_reason"] != ExitReason.COMPLETED:
@@ -142,7 +144,7 @@ def write_end(
     """Write the end of a run that ended elsewhere with what is here: paths, report and receipt.
 
     `shown_by` is the command that shows the work where the batch runs; empty: there is none. `is_missing`:
-    the work did not arrive. A run that no worker ended ends here. Returns the result with the paths.
+    the work did not arrive, or could not be applied yet. A run that no worker ended ends here. Returns the result with the paths.
     """
     try:
         run = record.read()
@@ -152,6 +154,7 @@ def write_end(
     if not isinstance(end, dict) or is_missing:
         end = run["end"] = result.dump()
         run["ended_at"] = run.get("ended_at") or iso(time.time())
+    run[MISSING] = is_missing
     kept = end.get("checkpoint")
     if isinstance(kept, dict) and shown_by:
         kept["how"] = shown_by

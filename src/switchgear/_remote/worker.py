@@ -432,7 +432,8 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         raise LeaseLost(outcome.problem)
     result = outcome.result
     if result is not None and result.exit_reason is ExitReason.DISK_FULL:
-        saving.cut_off(result.state)
+        with suppress(StoreError, LeaseLost):  # then the cost is unknown, as after a lost worker
+            _patiently(lambda: saving.cut_off(result.state), context.lease_s)
         raise GivenBack(outcome.reason)
     if not outcome.began and is_disk_full(outcome.error):
         raise GivenBack(outcome.problem)

@@ -18,6 +18,7 @@ from switchgear._measure.git_command import (
     GitError,
     Repository,
     find_repository,
+    in_progress,
     is_behind_link,
     run_git,
 )
@@ -32,15 +33,6 @@ TIMEOUT_S = 600.0
 _PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE"})
 """Variables that would select another repository: the run may be inside a git hook."""
 _NAMED = ("--pathspec-from-file=-", "--pathspec-file-nul")
-_UNDER_WAY = {
-    "MERGE_HEAD": "a merge",
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase or `git am`",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
-    "sequencer": "a cherry-pick or a revert of several commits",
-    "BISECT_LOG": "a bisection",
-}
 
 
 class CommitResult(NamedTuple):
@@ -73,7 +65,7 @@ def commit_paths(
     deadline = Deadline(seconds)
     try:
         with (by.interrupt or Interrupt()).watching(deadline):  # a filter of the user's may hang
-            refusal = _refusal(git, deadline)
+            refusal = in_progress(git, deadline)
             if refusal is not None:
                 return CommitResult(problem=f"nothing was committed: {refusal}")
             status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
@@ -96,16 +88,6 @@ def commit_paths(
 
 def message_of(task: str, run: str, iteration: int) -> str:
     return f"{short_task(task)}\n\nIteration {iteration} of switchgear run {run}"
-
-
-def _refusal(git: Repository, deadline: Deadline) -> str | None:
-    """Why nothing may be committed now: the user is in the middle of something."""
-    for name, what in _UNDER_WAY.items():
-        if (git.git_dir / name).exists():
-            return f"{what} is in progress in {git.top}; finish or abort it first"
-    if run_git(git.top, ("ls-files", "--unmerged", "-z"), deadline=deadline):
-        return f"the index of {git.top} has conflicts; resolve them first"
-    return None
 
 
 def _elsewhere(top: Path, paths: set[str]) -> str | None:

@@ -53,6 +53,7 @@ from switchgear._run.record import (
     RunFolder,
     full_sentence,
     is_disk_full,
+    last_claim,
     new_run,
     process_began,
     runs_root,
@@ -157,6 +158,8 @@ class Runner:
             self._hand_over("")
         if self.state.started_s is None:
             self.state = self.state._replace(started_s=dependencies.time.wall())
+        self._claim = last_claim(record)
+        """Kept in run.json: on other hosts, the claims of a run never begin again at 1."""
         self._began_s = dependencies.time.clock()
         self._used_before_s = self.state.seconds
         self._disk = Disk(record.path, folder)
@@ -625,6 +628,7 @@ class Runner:
             "may_extend": list(self._extendable()),
             "notes": list(self._notes),
             "end": None if result is None else result.dump(),
+            **({"claim": self._claim} if self._claim else {}),
         }
 
     def _write(self, result: RunResult | None = None) -> None:

@@ -154,6 +154,14 @@ def has_started(run: dict[str, Any]) -> bool:
     return (run.get("state") or {}).get("started_s") is not None
 
 
+def last_claim(record: RunFolder) -> int:
+    """The number of the newest claim of a run that was given to other hosts; 0: none is known."""
+    try:
+        return int(record.read().get("claim", 0))
+    except (RunUnreadable, TypeError, ValueError):
+        return 0
+
+
 def circuit_of(record: RunFolder) -> str | None:
     """The circuit that a run was started with; `None`: it has not started, or cannot be read."""
     try:

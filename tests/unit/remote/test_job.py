@@ -171,6 +171,19 @@ def test_a_job_survives_its_storage() -> None:
     assert RemoteJob.load(job.dump()) == job
 
 
+def test_a_job_that_an_older_version_has_stored_has_no_branch() -> None:
+    stored = RemoteJob(SPEC._replace(branch="main")).dump()
+    del stored["spec"]["branch"]
+    assert RemoteJob.load(stored) == RemoteJob(SPEC)
+
+
+def test_an_older_worker_executes_a_job_with_a_branch() -> None:
+    """It ignores what it does not know, and saves the job without it."""
+    newer = RemoteJob(SPEC).dump()
+    newer["spec"]["unknown"] = "x"
+    assert RemoteJob.load(newer).dump() == RemoteJob(SPEC).dump()
+
+
 @pytest.mark.parametrize("field", ["commit", "head"])
 def test_what_another_host_saved_as_a_commit_is_one(field: str) -> None:
     job = RemoteJob(SPEC, work=Parcel("w:1", "a" * 40, "b" * 40, "refs/x"))

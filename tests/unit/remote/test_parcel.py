@@ -149,6 +149,38 @@ def test_a_folder_that_changed_meanwhile_is_left_as_it_is(project: Path, tmp_pat
     assert git(project, "show", "refs/switchgear/runs/r1:new") == "from the worker\n"
 
 
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("was_detached", [True, False])
+def test_work_reaches_only_the_branch_that_was_checked_out(
+    project: Path, tmp_path: Path, *, commits: bool, was_detached: bool
+) -> None:
+    git(project, "checkout", "-q", *(["--detach"] if was_detached else ["-b", "one"]))
+    was = snapshot(project, "r1")
+    start, other = sent(project, tmp_path)
+    (other / "committed").write_text("by the agent\n")
+    if commits:
+        git(other, "commit", "-qam", "by the agent")
+    work = brought(project, other, start, tmp_path)
+    git(project, "checkout", "-q", "-b", "mine")
+    before = git(project, "for-each-ref", "refs/heads"), git(project, "status", "--porcelain")
+    expected = was.head[:12] if was_detached else "one"
+    detached = [] if was_detached else [("--detach", was.head[:12])]
+    for new, name in (("mine", "mine"), *detached):
+        git(project, "checkout", "-q", new)
+        assert apply(project, start, work, "now", branch=was.branch) == (
+            f"{project} has {name} checked out instead of {expected}; nothing was applied; check out "
+            f"{expected} and merge the work, or merge it into {name}"
+        )
+        after = git(project, "for-each-ref", "refs/heads"), git(project, "status", "--porcelain")
+        assert after == before
+        assert (project / "committed").read_text() == "two\n"
+    git(project, "checkout", "-q", "--detach" if was_detached else "one")
+    assert apply(project, start, work, "now", branch=was.branch) is None
+    assert (project / "committed").read_text() == "by the agent\n"
+    git(project, "checkout", "-q", "-b", "later")
+    assert apply(project, start, work, "now", branch=was.branch) is None, "it is there already"
+
+
 def test_the_index_of_the_user_is_not_touched(project: Path) -> None:
     git(project, "add", "new")
     before = git(project, "ls-files", "-s"), git(project, "status", "--porcelain")

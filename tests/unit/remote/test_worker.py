@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,12 @@ from switchgear._run.batch.model import Progress, Status, Task
 from switchgear._run.exit_reasons import ExitReason
 from switchgear._run.inbox import announce, has_messages, inbox_name
 from switchgear._run.interrupt import Interrupt, Time
-from switchgear._run.record import RunFolder, RunUnreadable
+from switchgear._run.record import RunFolder, RunUnreadable, last_claim
 from switchgear._run.result import RunResult
 from switchgear._run.run_lock import folder_lock
+from switchgear._run.state import RunState
 from switchgear._run.view import RunView
-from switchgear._stores.base import MemoryLedger, Transaction
+from switchgear._stores.base import Amended, MemoryLedger, Transaction
 from switchgear.testing import FakeClock
 from timeouts import LIMIT_S
 
@@ -102,6 +104,7 @@ class Crew:
         self.labels: tuple[str, ...] = ()
         self.interrupt: Interrupt | None = None
         self.stuck = False
+        self.flags: dict[str, Any] = {}
         self.shown_at_publish: list[str] = []
         """How the run was shown when its id was published."""
         self.lost_ids = 0
@@ -124,7 +127,7 @@ class Crew:
         execute(WorkerContext(self.jobs, self.there, root / "work", starts, rest), run)
 
     def run(self, *, forget: bool = True) -> AttemptOutcome:
-        flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck}
+        flags = {"agent_cmd": f"sh {self.agent}", "stuck": self.stuck, **self.flags}
         task = Task("t", "do it.", flags=flags)
         progress = Progress(Status.RUNNING, run="r1", folder=str(self.project), timeout_s=LIMIT_S)
         context = RemoteContext(
@@ -271,6 +274,39 @@ def test_work_is_pushed_to_the_repository_of_the_batch_whatever_the_agent_calls_
     assert git(other, "for-each-ref", "refs/switchgear") == ""
 
 
+@pytest.mark.parametrize("is_old", [True, False])
+def test_the_work_leaves_a_branch_alone_that_was_checked_out_in_the_meantime(
+    crew: Crew, *, is_old: bool
+) -> None:
+    """Also if a worker with an older version saved the job: it does not know the branch."""
+    with crew.agent.open("a") as script:
+        script.write("git add -A; git -c user.name=a -c user.email=a@localhost commit -qm work\n")
+    git(crew.project, "branch", "-M", "main")
+    publish, before = crew.publish, git(crew.project, "rev-parse", "HEAD")
+
+    def checked_out(run: str, labels: tuple[str, ...]) -> None:
+        def older(held: Any, _: float) -> Amended:
+            spec = {key: value for key, value in held["spec"].items() if key != "branch"}
+            return Amended(None, {**held, "spec": spec})
+
+        git(crew.project, "checkout", "-q", "-b", "mine")
+        if is_old:
+            crew.jobs._ledger.amend("job", run, older)
+        publish(run, labels)
+
+    crew.publish = checked_out  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    assert [git(crew.project, "rev-parse", each) for each in ("main", "mine")] == [before] * 2
+    assert git(crew.project, "status", "--porcelain") == ""
+    [line] = crew.said
+    assert line == (
+        f"[t] {crew.project} has mine checked out instead of main; nothing was applied; check out main and "
+        "merge the work, or merge it into mine; the work is in refs/switchgear/runs/r1"
+    )
+    git(crew.project, "merge", "-q", "refs/switchgear/runs/r1")
+    assert (crew.project / "work.txt").read_text() == "work\n"
+
+
 def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
     shared = crew.folder / "shared.git"
     git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
@@ -368,6 +404,85 @@ def test_work_that_does_not_arrive_is_not_done_and_stays_in_the_store(
     again = result_of(crew.run())
     assert (again.success, again.state.spent_micros) == (True, CENT)
     assert (crew.published, (crew.project / "count").read_text()) == (1, "once\n")
+
+
+def operation(crew: Crew, words: tuple[str, ...]) -> None:
+    """The user begins it when the task is sent."""
+    publish = crew.publish
+
+    def begun(run: str, labels: tuple[str, ...]) -> None:
+        git(crew.project, *words)
+        publish(run, labels)
+
+    crew.publish = begun  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize(
+    ("words", "what", "end"),
+    [
+        (
+            ("merge", "-q", "-s", "ours", "--no-ff", "--no-commit", "other"),
+            "a merge",
+            ("merge", "--abort"),
+        ),
+        (("revert", "--no-commit", "HEAD"), "a revert", ("revert", "--abort")),
+        (("bisect", "start"), "a bisection", ("bisect", "reset")),
+    ],
+)
+def test_work_that_arrives_in_the_middle_of_an_operation_is_applied_after_it(
+    crew: Crew, words: tuple[str, ...], what: str, end: tuple[str, ...], *, commits: bool
+) -> None:
+    if commits:
+        with crew.agent.open("a") as script:
+            script.write("git add -A; git -c user.name=a -c user.email=a@localhost commit -qm x\n")
+    git(crew.project, "branch", "other")
+    git(crew.project, "checkout", "-q", "other")
+    git(crew.project, "commit", "-q", "--allow-empty", "-m", "theirs")
+    git(crew.project, "checkout", "-q", "-")
+    before = git(crew.project, "for-each-ref", "refs/heads")
+    operation(crew, words)
+    result = result_of(crew.run())
+    assert (result.exit_reason, result.state.spent_micros) == (ExitReason.AGENT_ERROR, CENT)
+    assert result.reason == (
+        f"the work was not applied: {what} is in progress in {crew.project}; finish or abort it first; "
+        "it is in refs/switchgear/runs/r1, and --resume --retry-failed applies it"
+    )
+    assert crew.shown["reason"] == result.reason
+    assert git(crew.project, "for-each-ref", "refs/heads") == before
+    assert not (crew.project / "work.txt").exists()
+    assert git(crew.project, "show", "refs/switchgear/runs/r1:work.txt") == "work\n"
+    assert result_of(crew.run()).reason == result.reason
+    git(crew.project, *end)
+    assert result_of(crew.run()).success
+    assert (crew.project / "work.txt").read_text() == "work\n"
+    assert (crew.published, crew.jobs.get("r1")) == (1, None)
+
+
+def test_partial_work_that_arrives_in_the_middle_of_an_operation_is_continued_after_it(
+    crew: Crew,
+) -> None:
+    crew.agent.write_text(
+        f"[ ! -f work.txt ] || exec sh {crew.folder}/rest.sh\necho 1 > work.txt\nexit 1\n"
+    )
+    (crew.folder / "rest.sh").write_text(f"echo 2 >> work.txt\n{AGENT.partition('work.txt')[2]}")
+    crew.flags = {"max_iterations": 1}
+    operation(crew, ("bisect", "start"))
+    result = result_of(crew.run())
+    assert result.exit_reason is ExitReason.MAX_ITERATIONS
+    assert "a bisection is in progress in" in result.notes[-1]
+    git(crew.project, "bisect", "reset")
+    crew.flags, crew.publish = {}, partial(Crew.publish, crew)  # type: ignore[method-assign]
+    assert result_of(crew.run()).success
+    assert (crew.project / "work.txt").read_text() == "1\n2\n"
+    assert crew.jobs.get("r1") is None
+
+
+def test_a_task_is_not_sent_in_the_middle_of_an_operation(crew: Crew) -> None:
+    git(crew.project, "bisect", "start")
+    outcome = crew.run()
+    assert (outcome.result, outcome.began, crew.published) == (None, False, 0)
+    assert outcome.problem.startswith("the task was not sent: a bisection is in progress in ")
 
 
 def test_an_attempt_continues_while_its_record_cannot_be_written(
@@ -506,6 +621,35 @@ def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
     assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, 2 * CENT)
     assert (crew.project / "count").read_text() == "once\nonce\n"
     assert crew.lines.calls == ["started", "iteration ended", "iteration ended", "ended"]
+    assert crew.said == [f"[t] {worker.host_name()} cannot execute it: the disk is full"]
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_host_whose_disk_is_full_gives_its_task_back_although_the_store_fails(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch, *, returns: bool
+) -> None:
+    run, cut_off = run_attempt, worker._Saving.cut_off
+    reasons, failures = [ExitReason.DISK_FULL], [StoreError("redis://box", "is away", "wait")]
+
+    def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+        outcome = run(place, attempt)
+        if not reasons:
+            return outcome
+        result = result_of(outcome)._replace(exit_reason=reasons.pop(), reason="the disk is full")
+        return outcome._replace(result=result)
+
+    def fails_at_first(saving: worker._Saving, state: RunState) -> None:
+        if failures:
+            raise failures.pop()
+        cut_off(saving, state)
+
+    monkeypatch.setattr(worker, "run_attempt", full_at_first)
+    monkeypatch.setattr(worker._Saving, "cut_off", fails_at_first)
+    if not returns:
+        monkeypatch.setattr(worker, "_patiently", lambda work, _: work())
+    result = result_of(crew.run())
+    assert result.success
+    assert result.state.spent_micros == (2 * CENT if returns else CENT), "else it is unknown"
     assert crew.said == [f"[t] {worker.host_name()} cannot execute it: the disk is full"]
 
 
@@ -681,6 +825,23 @@ def test_a_suspended_worker_does_not_hold_a_run_that_is_ordered_again(crew: Crew
     assert claims == [1, 3], "the first claim, one that withdraws the job, the second claim"
 
 
+def test_the_claims_of_a_run_that_was_continued_here_do_not_begin_again(crew: Crew) -> None:
+    """Its job is forgotten, and `switchgear resume` has written run.json."""
+    crew.interrupt = Interrupt()
+    crew.interrupt.ask("you")
+    result_of(crew.run())
+    first = last_claim(RunFolder(crew.here.runs / "r1"))
+    task = Task("t", "do it.", flags={"agent_cmd": f"sh {crew.agent}"})
+    progress = Progress(Status.RUNNING, run="r1", folder=str(crew.project), timeout_s=LIMIT_S)
+    here = run_attempt(crew.here, Attempt(task, progress, interrupt=crew.interrupt))
+    assert result_of(here).exit_reason is ExitReason.INTERRUPTED
+    crew.interrupt = None
+    assert result_of(crew.run(forget=False)).success
+    job = crew.jobs.get("r1")
+    assert job is not None
+    assert (first, job.claim) == (1, 2)
+
+
 def test_a_run_that_no_worker_can_begin_has_an_end(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -741,6 +902,10 @@ def test_what_a_run_did_here_in_the_meantime_counts(crew: Crew) -> None:
     record = RunFolder(crew.here.runs / "r1")
     run = record.read()
     record.write({**run, "state": {**run["state"], "iterations": 3, "spent_micros": 3 * CENT}})
+    git(crew.project, "bisect", "start")
+    assert crew.run(forget=False).problem.startswith("the task was not sent")
+    assert crew.jobs.get("r1") is not None, "its claims are counted on"
+    git(crew.project, "bisect", "reset")
     result = result_of(crew.run())
     assert (result.state.iterations, result.state.spent_micros) == (4, 4 * CENT)
 

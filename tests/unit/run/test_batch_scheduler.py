@@ -496,6 +496,30 @@ def test_a_stopped_batch_starts_nothing_more_and_can_be_resumed(stage: Stage) ->
     assert notes == []
 
 
+@pytest.mark.parametrize(("signals", "status"), [(1, "done"), (2, "interrupted")])
+def test_a_second_signal_leaves_the_commit_to_resume(
+    stage: Stage, tmp_path: Path, signals: int, status: str
+) -> None:
+    """A filter of the user's may hang: the commits of several tasks would delay the end by 20 s each."""
+    stage.path = tmp_path / "project"
+    make_repository(stage.path)
+    home = stage.home = new_batch(tmp_path / "home" / ".switchgear" / "batches")
+
+    def act(attempt: Attempt) -> AttemptOutcome:
+        Path(attempt.progress.folder or "", "new").write_text("by the agent\n")
+        for _ in range(signals):
+            stage.interrupt.ask()
+        return outcome("completed")
+
+    batch = with_all(tasks(a=""), worktree=True)
+    stage.run(batch, act)
+    assert stage.statuses == {"a": status}
+    places = TaskFolders(home.path, stage.path)
+    assert places.keep(batch.tasks[0], stage.progress["a"]) is None, "as --resume does"
+    branch = stage.progress["a"].branch or ""
+    assert run_git(stage.path, ["show", f"{branch}:new"]) == "by the agent\n"
+
+
 def kept(**statuses: str) -> dict[str, Progress]:
     return {n: Progress(Status(s), run=f"run-{n}", attempts=2) for n, s in statuses.items()}
 

@@ -362,7 +362,10 @@ class TaskFolders:
         if not task.worktree or progress.folder is None or progress.branch is None:
             return None
         tree, deadline = Path(progress.folder), Deadline(WORKTREE_S)
-        with (interrupt or Interrupt()).watching(deadline):
+        interrupt = interrupt or Interrupt()
+        with interrupt.watching(deadline):
+            if interrupt.asked > 1:
+                deadline.kill()  # --resume commits it
             return _commit_all(tree, task, progress.branch, deadline)
 
     def _worktree(

@@ -64,9 +64,9 @@ class RunningAttempts:
         self._members: dict[str, Interrupt] = {}
 
     def take(self, name: str) -> Interrupt:
-        """Add an attempt; an earlier request to stop applies to it."""
+        """Add an attempt; earlier requests to stop apply to it."""
         member = self._members[name] = Interrupt()
-        if self._interrupt.asked and not member.asked:  # else the signal came just now
+        while member.asked < self._interrupt.asked:  # a signal may come just now
             member.ask(self._interrupt.by)
         return member
 
