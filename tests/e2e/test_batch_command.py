@@ -693,7 +693,7 @@ def test_changes_in_a_repository_inside_a_worktree_are_reported_as_missing_in_it
     )
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.findall(r"\[(\w)\] (\S+) does not have the changes in .*\((\w+)\)", done.stdout)
+    found = re.findall(r"\[(\w)\] (\S+) does not contain the changes in .*\((\w+)\)", done.stdout)
     assert [(task, branch[-1], inside) for task, branch, inside in found] == [
         ("b", "b", "library"),
         ("c", "c", "nested"),

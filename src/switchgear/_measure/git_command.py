@@ -160,13 +160,25 @@ _OPERATIONS = {
 
 
 def in_progress(git: Repository, deadline: Deadline | None = None) -> str | None:
+    """The operation of the user that is not finished, or conflicts, and what to do; `None`: there is none."""
+    if operation := operation_of(git):
+        return operation
+    if run_git(git.top, ("ls-files", "--unmerged", "-z"), deadline=deadline):
+        return conflicts_in(git.top)
+    return None
+
+
+def operation_of(git: Repository) -> str | None:
     """The operation of the user that is not finished, and what to do; `None`: there is none."""
     for name, what in _OPERATIONS.items():
         if (git.git_dir / name).exists():
             return f"{what} is in progress in {git.top}; finish or abort it first"
-    if run_git(git.top, ("ls-files", "--unmerged", "-z"), deadline=deadline):
-        return f"the index of {git.top} has conflicts; resolve them first"
     return None
+
+
+def conflicts_in(top: Path) -> str:
+    """What to do about conflicts in an index."""
+    return f"the index of {top} has conflicts; resolve them first"
 
 
 class Git(NamedTuple):

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from switchgear._core.errors import StoreError
-from switchgear._measure.git_command import GitError, find_repository, in_progress, run_git
+from switchgear._measure.git_command import GitError, run_git
 from switchgear._remote import job as core
 from switchgear._remote.job import JobSpec, JobState, Parcel, RemoteJob, Stop
 from switchgear._remote.jobs import Jobs, ParcelTooLarge
 from switchgear._remote.parcel import (
     REFERENCE,
+    FolderBusyError,
     Snapshot,
     TransferError,
     apply,
@@ -171,17 +172,20 @@ class RemoteAttempts:
         was_continued_here = _iterations(begun) > _iterations(None if job is None else job.run)
         if job is not None and not was_continued_here and self._has_work(job):
             return job
-        if operation := _operation(folder):
-            raise TransferError(f"the task was not sent: {operation}")
-        if job is not None and was_continued_here:  # by `switchgear resume`
-            claim = job.claim
-            jobs.forget(job)
+        earlier = job
+        if was_continued_here:  # by `switchgear resume`
             job = None
         if job is not None and begun is not None and begun.get(MISSING):
             self._bring_earlier(attempt, job)
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
-        now = snapshot(folder, name)
+        try:
+            now = snapshot(folder, name)
+        except FolderBusyError as busy:
+            raise TransferError(f"the task was not sent: {busy}") from busy
+        if earlier is not None and job is None:
+            claim = earlier.claim
+            jobs.forget(earlier)
         parcel = self._sent(folder, now, name)
         spec = JobSpec(
             run,
@@ -332,12 +336,12 @@ class RemoteAttempts:
         If it can never be applied, that is reported: the user merges it.
         """
         folder, run = Path(attempt.progress.folder or ""), job.spec.run
-        if operation := _operation(folder):
-            later = f"it is in {reference}, and --resume --retry-failed applies it"
-            return f"the work was not applied: {operation}; {later}"
         try:
             spec = job.spec
             problem = apply(folder, spec.folder, job.work, f"{run}-now", branch=spec.branch)
+        except FolderBusyError as busy:
+            later = f"it is in {reference}, and --resume --retry-failed applies it"
+            return f"the work was not applied: {busy}; {later}"
         except TransferError as error:
             problem = str(error)
         if job.order > 1:
@@ -513,15 +517,6 @@ class _Mirror:
 
 def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
     return RunFolder(place.runs / (attempt.progress.run or ""))
-
-
-def _operation(folder: Path) -> str | None:
-    """The operation of the user in the folder's repository that is not finished; `None`: there is none."""
-    try:
-        found = find_repository(folder)
-        return None if found is None else in_progress(found)
-    except GitError:
-        return None  # packing or applying reports it
 
 
 def _spent(run: Mapping[str, Any] | None) -> int:

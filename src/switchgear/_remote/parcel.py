@@ -21,7 +21,9 @@ from switchgear._measure.git_command import (
     Git,
     GitError,
     clean_environment,
+    conflicts_in,
     find_repository,
+    operation_of,
     run_git,
 )
 from switchgear._measure.saved_refs import NotSaved
@@ -45,6 +47,10 @@ class TransferError(SwitchgearError):
     """A folder that could not be packed, unpacked or updated: what, and why."""
 
 
+class FolderBusyError(TransferError):
+    """A folder in which an operation of the user is in progress, or that has conflicts: what to do."""
+
+
 class Snapshot(NamedTuple):
     commit: str
     """Its tree is the folder; where nothing is uncommitted, HEAD itself."""
@@ -61,7 +67,7 @@ class Snapshot(NamedTuple):
 def snapshot(folder: Path, name: str) -> Snapshot:
     """Commit the state of the folder to `refs/switchgear/transfer/NAME`, if something is uncommitted.
 
-    The user's index is not touched.
+    The user's index is not touched. Raises `FolderBusyError` in the middle of an operation of the user.
     """
     found = find_repository(folder)
     if found is None:
@@ -70,6 +76,8 @@ def snapshot(folder: Path, name: str) -> Snapshot:
         )
     git = Git(found.top, found.git_dir)
     try:
+        if operation := operation_of(found):
+            raise FolderBusyError(operation)
         head, branch, is_clean = _status(git)
         if is_clean:
             return Snapshot(head, head, git.top, branch)
@@ -88,6 +96,8 @@ def _status(git: Git) -> tuple[str, str, bool]:
     head = facts.get("branch.oid", "(initial)")
     if head == "(initial)":
         raise TransferError(f"{git.top} has no commit yet: its work cannot move to another host")
+    if any(line.startswith("u ") for line in lines):
+        raise FolderBusyError(conflicts_in(git.top))
     is_clean = all(line.startswith("# ") for line in lines)
     return head, facts.get("branch.head", ""), is_clean
 

@@ -419,13 +419,14 @@ def _commit_all(tree: Path, task: Task, branch: str, deadline: Deadline) -> str 
             problem = f"not everything was committed to {branch}: {error}"
             with contextlib.suppress(GitError):
                 run_git(tree, ["add", "--all", "--ignore-errors", ":/"], deadline=deadline)
-        looks = ["--no-renames", "--ignore-submodules=none", "--untracked-files=normal"]
+        looks = ["--branch", "--no-renames", "--ignore-submodules=none", "--untracked-files=normal"]
         listed = run_git(tree, ["status", "--porcelain=v2", "-z", *looks], deadline=deadline)
         lines = [line.split(" ", 8) for line in listed.split("\0") if line]
         if any(line[0] in {"1", "u"} and line[1][0] != "." for line in lines):
             message = f"{task.name}: {short_task(task.words)}"
             _commit(tree, ["commit", "--quiet", "-m", message], deadline)
-        problem = _moved(tree, branch, deadline) or problem
+        if ["#", "branch.head", branch] not in lines:
+            problem = _moved(tree, branch, deadline) or problem
         inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
         if inside and problem is None:
             problem = (
