@@ -116,9 +116,11 @@ TESTS = (
     "tests/unit/fleet/test_fleet_detectors.py",
     "tests/unit/core/test_verdicts.py",
     "tests/unit/core/test_recovery.py",
+    "tests/unit/core/test_isolated_processes.py",
     "tests/unit/breaker/test_tickets.py",
     "tests/unit/core/test_wire.py",
     "tests/unit/core/test_windows.py",
+    "tests/property/test_counts.py",
     "tests/property/test_machine.py",
 )
 STEP_LAWS = "tests/property/test_step_laws.py"

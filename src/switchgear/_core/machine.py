@@ -5,6 +5,7 @@ verdict and the events. Phases change only here, through the methods of `Draft`.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from switchgear._core.policy import Policy
@@ -444,10 +445,10 @@ def _is_probing(draft: Draft, permit: Permit | None) -> bool:
 
 
 def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int:
-    """How many of the `left` signals can be folded at once: those before the first that may decide.
+    """How many of the `left` signals can be folded at once: those up to the first that may decide.
 
     One of them has just been folded. The heat of every detector then moves in one direction until
-    one of them begins to evaluate, so bisection finds the first change.
+    one of them has begun to evaluate, so bisection finds the first change.
     """
     if _is_probing(draft, permit):
         if signal.ok is None:
@@ -456,23 +457,18 @@ def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int
         missing = recovery.successes - probing.successes
         if _objection(draft, signal) is not None:
             missing = recovery.results_needed - recovery.successes + 1 - probing.failures
-        return max(1, min(left, missing))
+        return min(left, missing)
     policy, memories, now_s = draft.policy, draft.memories, draft.now_s
-    begins = policy.judges_after(memories, signal, now_s)
-    most = min(left, begins - 1) if begins else left
     before = policy.bands(memories, now_s)
 
-    def is_quiet(count: int) -> bool:
+    def changes(count: int) -> bool:
         after = policy.fold(memories, signal._replace(count=count), now_s)
-        return policy.bands(after, now_s) == before
+        return policy.bands(after, now_s) != before
 
-    if most and is_quiet(most):
+    most = min(left, policy.judges_after(memories, signal, now_s) or left)
+    if not changes(most):
         return most
-    quiet = 0
-    while most - quiet > 1:
-        half = (quiet + most) // 2
-        quiet, most = (half, most) if is_quiet(half) else (quiet, half)
-    return max(quiet, 1)
+    return 1 + bisect_left(range(1, most), True, key=changes)
 
 
 def _is_late(circuit: Circuit | Draft, permit: Permit) -> bool:
