@@ -16,7 +16,6 @@ from typing import NamedTuple
 from switchgear._core.machine import count_only, standing, step
 from switchgear._core.policy import Policy, needs_successes
 from switchgear._core.types import (
-    Acquire,
     Circuit,
     DatedRecord,
     Event,
@@ -45,6 +44,8 @@ KEEP_S = 1.5
 MOST_PROCESSES = 256
 CROWD = 8
 """From this number of participating processes on, messages are queued at once and replies contain a summary."""
+NO_VERSION = 0
+"""The version in the recent part of a summary; a circuit with a recent part has a higher one."""
 
 _TIME = Record(Signal(count=0))
 FLOWING = (Phase.CLOSED, Phase.TRIPPING)
@@ -150,8 +151,6 @@ def _fold(
     is_same = not new and not refused and not sources and not done.events
     if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Record):
         return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
-    if is_same and isinstance(message, Acquire) and not left and done.circuit == circuit:
-        return Step(circuit, done.verdict, ())
     version = max(shown.version, circuit.version + 1)
     kept = _recent_to_store(judged, version, times)
     shown = shown._replace(version=version, recent=kept)
@@ -173,7 +172,7 @@ def summary(circuit: Circuit) -> Circuit:
         return circuit._replace(recent=None)  # no evidence is pending, and reports change nothing
     pending = recent.tells[recent.final : recent.final + 1]
     base = circuit._replace(recent=None)
-    short = Recent(circuit.version - 1, base, pending, 0, recent.reports[-CROWD:])
+    short = Recent(NO_VERSION, base, pending, 0, recent.reports[-CROWD:])
     return circuit._replace(recent=short)
 
 
