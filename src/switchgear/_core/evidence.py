@@ -323,7 +323,7 @@ def _fold_final(policy: Policy, start: ReplayStart, final_s: float, now_s: float
             base, kept = circuit, []
         else:
             _append(kept, dated)
-    if last is None or left or circuit.seen_s < now_s:
+    if last is None or left or circuit.seen_s != now_s:
         last = _pass_time(policy, circuit, min(final_s, now_s) if left else now_s)
         events += last.events
         if last.events:
@@ -334,9 +334,9 @@ def _fold_final(policy: Policy, start: ReplayStart, final_s: float, now_s: float
 
 
 def _pass_time(policy: Policy, circuit: Circuit, now_s: float) -> Step:
-    """Advance the time; a closed circuit without an override does not change."""
+    """Advance the time; a closed circuit without an override does not change, and nor does its verdict."""
     if circuit.phase is Phase.CLOSED and circuit.order is None:
-        return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
+        return Step(circuit, standing(policy, circuit, now_s), ())
     return step(policy, circuit, _TIME, now_s)
 
 

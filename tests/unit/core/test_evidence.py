@@ -477,6 +477,36 @@ def test_final_signals_are_removed_when_no_late_report_can_precede_them() -> Non
     assert [at_s for at_s, _ in kept(site.circuit)] == [3.0, 3.25]
 
 
+def test_a_message_without_signals_removes_what_is_old() -> None:
+    site = Site(NEVER)
+    site.report("a", T0, BAD)
+    site.report("b", T0 + 3 * KEEP_S, Signal(count=0))
+    assert kept(site.circuit) == []
+
+
+def test_the_final_state_is_stored_apart_only_while_other_evidence_is_pending() -> None:
+    site = Site(NEVER)
+    site.report("a", T0, BAD)
+    recent = site.circuit.recent
+    assert recent is not None
+    assert recent.settled is None
+    site.report("b", T0 + 0.2, Signal(count=0))
+    recent = site.report("a", T0 + 0.25, BAD).recent
+    assert recent is not None
+    assert (len(recent.tells), recent.final) == (2, 1)
+    assert recent.settled is not None
+    assert recent.settled.totals.failed == 1
+
+
+def test_a_message_without_signals_ends_a_cooldown() -> None:
+    site = Site()
+    for number in range(5):
+        site.report("a", T0 + number / 1000, BAD)
+    site.send(EMPTY, T0 + 1001.0)
+    assert site.circuit.phase is Phase.HALF_OPEN
+    assert [event.after for event in site.events] == [Phase.OPEN, Phase.HALF_OPEN]
+
+
 def test_what_is_exactly_as_old_as_is_kept_is_kept() -> None:
     site = Site(NEVER)
     for seconds in (0.0, 1.75, 1.75 + KEEP_S):
@@ -527,6 +557,112 @@ def test_a_report_that_arrives_after_a_later_one_does_not_take_it_back() -> None
     recent = site.circuit.recent
     assert recent is not None
     assert recent.reports == (("a", T0 + 2.0),)
+
+
+def test_a_report_that_is_late_in_part_is_inserted_in_part() -> None:
+    site = Site()
+    for seconds, signal in ((0.02, BAD), (0.1, OK), (0.2, BAD)):
+        site.report("a", T0 + seconds, signal)
+    after = site.report("b", T0 + 0.3, BAD, T0 + 0.05, T0 + 0.3)
+    assert after.heat == pytest.approx(0.4), "two in a row after the success"
+
+
+def test_a_report_between_pending_signals_is_counted_in_order() -> None:
+    site = Site()
+    site.report("hung", T0, BAD)
+    site.report("a", T0 + 0.01, BAD)
+    site.report("a", T0 + 0.03, OK)
+    times = ((T0 + 0.04, 1), (T0 + 0.02, 1))
+    signal = BAD._replace(count=2, refused=3)
+    after = site.send(Record(signal, None, ReportSource("c", T0 + 0.04, times)), T0 + 0.04)
+    assert [at_s for at_s, _ in kept(after)] == [0.0, 0.01, 0.02, 0.03, 0.04]
+    assert is_pending(after)
+    assert after.heat == pytest.approx(0.2), "one since the success"
+    assert after.totals.refused == 3
+
+
+def test_times_of_a_report_that_run_backwards_are_sorted() -> None:
+    site = Site()
+    times = ((T0 - 0.02, 1), (T0 - 0.03, 1))
+    site.send(Record(BAD._replace(count=2), None, ReportSource("a", T0, times)), T0)
+    assert [at_s for at_s, _ in kept(site.circuit)] == [-0.03, -0.02]
+
+
+def test_a_process_that_has_reported_nothing_for_a_while_is_no_longer_listed() -> None:
+    site = Site()
+    site.report("gone", T0, OK)
+    recent = site.report("a", T0 + LIVE_S, OK).recent
+    assert recent is not None
+    assert [name for name, _ in recent.reports] == ["a"]
+
+
+def test_the_process_that_reports_is_not_waited_for() -> None:
+    site = Site()
+    times = tuple((T0 + number / 100, 1) for number in range(1, 6))
+    report = Record(BAD._replace(count=5), None, ReportSource("a", T0, times))
+    assert site.send(report, T0 + 0.06).phase is Phase.OPEN
+
+
+def test_a_report_of_earlier_failures_has_the_verdict_of_its_arrival() -> None:
+    times = tuple((T0 + number / 100, 1) for number in range(1, 6))
+    report = Record(BAD._replace(count=5), None, ReportSource("a", T0 + 0.3, times))
+    done = fold(FIVE, FIVE.start("api", T0), report, T0 + 0.3)
+    assert done.circuit.phase is Phase.OPEN
+    assert done.verdict.retry_after_s == pytest.approx(1000.0 - 0.25)
+
+
+def test_a_hold_ends_when_the_evidence_up_to_its_end_is_final() -> None:
+    site = Site()
+    hold = Override("ada", "deploy", mode=Mode.HELD_CLOSED, until_s=T0 + 0.05)
+    site.send(hold, T0)
+    site.report("b", T0 + 0.01, BAD)
+    after = site.report("a", T0 + 0.06, BAD)
+    assert is_pending(after)
+    assert after.mode is Mode.HELD_CLOSED
+    after = site.report("b", T0 + 0.07, Signal(count=0))
+    assert after.mode is Mode.AUTO
+    assert [event.kind for event in site.events] == [EventKind.ORDERED, EventKind.HOLD_ENDED]
+
+
+def test_while_evidence_is_pending_the_warning_follows_the_time() -> None:
+    share = _detectors.FailureShare(window_s=0.3, threshold=0.5, min_calls=4)
+    site = Site(Policy([share], Cooldown(1000.0), tripping_at=0.5))
+    site.report("a", T0, OK._replace(count=4))
+    site.report("a", T0 + 0.15, BAD._replace(count=2))
+    assert site.circuit.outage.reason.startswith("2 of 6 calls")
+    for who in "bc":
+        site.report(who, T0 + 0.2, Signal(count=0))
+    assert is_pending(site.report("a", T0 + 0.32, BAD))
+    site.report("c", T0 + 0.315, Signal(count=0))
+    after = site.report("b", T0 + 0.315, Signal(count=0))
+    assert is_pending(after)
+    assert after.phase is Phase.TRIPPING
+    assert after.outage.reason.startswith("2 of 2 calls")
+
+
+class FoldsAreCounted(Policy):
+    """A policy that counts its folds: cost without a clock."""
+
+    __slots__ = ()
+    folds = 0
+
+    def fold(self, *args: Any) -> tuple[Any, ...]:
+        FoldsAreCounted.folds += 1
+        return super().fold(*args)
+
+
+@pytest.mark.parametrize("tick_s", [0.0, 0.0001])
+def test_a_failure_costs_as_many_folds_however_many_are_pending(tick_s: float) -> None:
+    policy = FoldsAreCounted(NEVER.detectors, NEVER.recovery)
+    site, folds, now_s = Site(policy), list[int](), T0
+    site.report("hung", T0, Signal(count=0))
+    for _ in range(MOST // 2):
+        now_s += tick_s
+        report = reported("a", now_s, BAD, now_s).record._replace(permit=Permit(1))
+        before = FoldsAreCounted.folds
+        site.circuit = fold(policy, site.circuit, report, now_s).circuit
+        folds.append(FoldsAreCounted.folds - before)
+    assert max(folds) <= 3, folds
 
 
 def test_refusals_and_records_without_a_source_are_counted_in_a_queue() -> None:
@@ -671,9 +807,10 @@ def test_counting_without_evaluation_counts_like_a_circuit_without_transitions(s
     assert count_only(policy, policy.start("api", T0), tells) == one
 
 
+@pytest.mark.parametrize("tick_s", [0.001, 0.0])
 @pytest.mark.parametrize("others", [0, 1, 3])
 def test_a_failure_costs_as_many_steps_whatever_came_before(
-    others: int, monkeypatch: pytest.MonkeyPatch
+    others: int, tick_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = Policy([_detectors.ConsecutiveFailures(10**6)], Cooldown(1000.0))
     site, now_s = Site(policy), T0
@@ -688,7 +825,7 @@ def test_a_failure_costs_as_many_steps_whatever_came_before(
 
     monkeypatch.setattr(evidence, "step", counted)
     for _ in range(500):
-        now_s += 0.001
+        now_s += tick_s
         site.report("a", now_s, BAD)
     assert steps <= 500 * 4
     stored = json.dumps(dump_circuit(policy, site.circuit, short=True), separators=(",", ":"))
