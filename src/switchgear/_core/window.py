@@ -90,7 +90,7 @@ class CountWindow(NamedTuple):
         oldest_length = total % BITS
         middle = tuple(
             (bits >> shift) & ((1 << BITS) - 1)
-            for shift in range(total - oldest_length - BITS, -1, -BITS)
+            for shift in reversed(range(0, total - oldest_length, BITS))
         )
         oldest = bits >> (total - oldest_length)
         return cls(total, bits.bit_count(), 0, 0, middle, oldest, oldest_length)

@@ -156,3 +156,33 @@ def test_it_may_be_stopped_by_its_own_thread() -> None:
     owner = Stops()
     submitter.add(owner, owner.tick)
     assert stopped.wait(LIMIT_S)
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Submitter:
+    """A submitter at 100 s whose thread does nothing."""
+    monkeypatch.setattr(module, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(module, "SOON_S", 0.25)
+    monkeypatch.setattr(Submitter, "_run", lambda _: None)
+    return Submitter()
+
+
+def due_s(submitter: Submitter) -> list[float]:
+    return [due_s for _, due_s in submitter._ticks.values()]
+
+
+def test_a_call_is_due_at_once_unless_a_wait_is_given(stopped_clock: Submitter) -> None:
+    now, later = Owner(1), Owner(1)
+    stopped_clock.add(now, now.tick)
+    stopped_clock.add(later, later.tick, 2.0)
+    assert due_s(stopped_clock) == [100.0, 102.0]
+
+
+@pytest.mark.parametrize(("wait_s", "due"), [(0.75, 101.0), (0.5, 100.5), (9.0, 101.0)])
+def test_a_call_is_moved_to_an_earlier_time_unless_it_is_due_about_then(
+    stopped_clock: Submitter, wait_s: float, due: float
+) -> None:
+    owner = Owner(1)
+    stopped_clock.add(owner, owner.tick, 1.0)
+    stopped_clock.add(owner, owner.tick, wait_s)
+    assert due_s(stopped_clock) == [due]
