@@ -79,7 +79,8 @@ FIRST = {
     "_breaker/tickets.py": "tests/unit/breaker/test_tickets.py",
     "_stores/fallback.py": "tests/unit/stores/test_submitter.py tests/unit/stores/test_store_lost.py "
     "tests/unit/stores/test_store_lost_waiting.py tests/unit/stores/test_backlog.py",
-    "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py tests/unit/rules/test_shell_input.py",
+    "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py "
+    "tests/unit/hooks/test_kept_shell_input.py tests/unit/rules/test_shell_input.py",
     **dict.fromkeys(
         ("_detectors/loop_output.py", "_detectors/same_error.py"),
         "tests/unit/detectors/test_loop_detectors.py",
