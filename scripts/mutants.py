@@ -77,8 +77,8 @@ FIRST = {
     "_core/machine.py": "tests/unit/core/test_verdicts.py",
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
     "_breaker/tickets.py": "tests/unit/breaker/test_tickets.py",
-    "_stores/fallback.py": "tests/unit/stores/test_submitter.py tests/unit/stores/test_store_lost.py "
-    "tests/unit/stores/test_store_lost_waiting.py tests/unit/stores/test_backlog.py",
+    "_stores/fallback.py": "tests/unit/stores/test_submitter.py tests/unit/stores/test_resilient.py "
+    "tests/unit/stores/test_store_lost.py tests/unit/stores/test_store_lost_waiting.py tests/unit/stores/test_backlog.py",
     "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py "
     "tests/unit/hooks/test_kept_shell_input.py tests/unit/rules/test_shell_input.py",
     **dict.fromkeys(
