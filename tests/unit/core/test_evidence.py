@@ -624,6 +624,14 @@ def test_a_hold_ends_when_the_evidence_up_to_its_end_is_final() -> None:
     assert [event.kind for event in site.events] == [EventKind.ORDERED, EventKind.HOLD_ENDED]
 
 
+def test_a_hold_ends_with_a_message_without_signals() -> None:
+    site = Site()
+    site.report("a", T0, OK)
+    site.send(Override("ada", "deploy", mode=Mode.HELD_CLOSED, until_s=T0 + 0.05), T0)
+    assert site.send(EMPTY, T0 + 0.05).mode is Mode.AUTO
+    assert site.events[-1].kind is EventKind.HOLD_ENDED
+
+
 def test_while_evidence_is_pending_the_warning_follows_the_time() -> None:
     share = _detectors.FailureShare(window_s=0.3, threshold=0.5, min_calls=4)
     site = Site(Policy([share], Cooldown(1000.0), tripping_at=0.5))
@@ -654,7 +662,7 @@ class FoldsAreCounted(Policy):
 @pytest.mark.parametrize("tick_s", [0.0, 0.0001])
 def test_a_failure_costs_as_many_folds_however_many_are_pending(tick_s: float) -> None:
     policy = FoldsAreCounted(NEVER.detectors, NEVER.recovery)
-    site, folds, now_s = Site(policy), list[int](), T0
+    site, folds, now_s = Site(policy), list[int](), T0 + 0.001
     site.report("hung", T0, Signal(count=0))
     for _ in range(MOST // 2):
         now_s += tick_s
@@ -662,6 +670,7 @@ def test_a_failure_costs_as_many_folds_however_many_are_pending(tick_s: float) -
         before = FoldsAreCounted.folds
         site.circuit = fold(policy, site.circuit, report, now_s).circuit
         folds.append(FoldsAreCounted.folds - before)
+    assert is_pending(site.circuit)
     assert max(folds) <= 3, folds
 
 
