@@ -188,7 +188,8 @@ class Resilient:
         self._retry_s = retry_s
         self._lock = ForkSafeLock()
         self._lost: StoreError | None = None
-        self._retry_at_s = 0.0
+        self._retry_at_s: float
+        """When the store is tried next; set whenever it is lost."""
         self._failures = 0
         """Number of times that the store was unreachable."""
         self.url = url
@@ -311,11 +312,11 @@ class Resilient:
         """Drop the local state of a circuit that no breaker of this process uses any longer."""
         if self._is_memory:
             self.inner.release(key)  # type: ignore[attr-defined]
-            return
-        with self._lock:
-            if key not in self._away and key not in self._news:
-                self._known.pop(key, None)
-                self._shift.pop(key, None)
+        else:
+            with self._lock:
+                if key not in self._away and key not in self._news:
+                    self._known.pop(key, None)
+                    self._shift.pop(key, None)
 
     def forget_fork(self) -> None:
         """In a forked child: replace locks that another thread of the parent may have held."""

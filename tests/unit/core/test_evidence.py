@@ -28,7 +28,7 @@ from switchgear._core.evidence import (
     summary,
 )
 from switchgear._core.machine import count_only, step
-from switchgear._core.policy import Cooldown, Policy
+from switchgear._core.policy import Cooldown, Policy, needs_successes
 from switchgear._core.types import (
     Acquire,
     Circuit,
@@ -172,6 +172,12 @@ def test_waits_that_are_needed_several_times_in_a_row_wait_for_the_successes_bet
     for at_s in (0.01, 0.03):
         site.report("a", T0 + at_s, BAD._replace(retry_after_s=30.0))
     assert site.report("b", T0 + 0.05, OK, T0 + 0.02).phase is Phase.CLOSED
+
+
+def test_a_policy_needs_successes_if_one_detector_does() -> None:
+    retry_after = _detectors.RetryAfter()
+    assert needs_successes(Policy([retry_after, _detectors.ConsecutiveFailures(5)])) is True
+    assert needs_successes(Policy([retry_after])) is False
 
 
 def test_what_no_success_can_change_trips_at_once() -> None:

@@ -412,3 +412,7 @@ def test_a_share_of_calls_is_compared_to_nine_digits(threshold: float, heat: flo
 def test_a_share_in_time_is_compared_to_nine_digits(threshold: float, heat: float) -> None:
     share = _detectors.FailureShare(60.0, threshold, min_calls=2)
     assert after(share, BAD, GOOD).heat == heat
+
+
+def test_a_share_in_time_needs_one_hit_at_least() -> None:
+    assert after(_detectors.FailureShare(60.0, 1e-10, min_calls=1), BAD).heat == 1.0

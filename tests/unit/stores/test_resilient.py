@@ -437,6 +437,14 @@ def test_an_older_state_is_not_taken_for_news(site: Site) -> None:
     assert site.tell(BAD).circuit.totals.failed == new.totals.failed + 1
 
 
+def test_an_outage_continues_from_what_the_store_pushed_last(site: Site) -> None:
+    last = site.tell(BAD).circuit
+    totals = last.totals._replace(failed=7)
+    site.store.seen(last._replace(version=last.version + 1, totals=totals))
+    site.inner.cut()
+    assert site.tell(BAD).circuit.totals.failed == 8
+
+
 def test_a_released_circuit_is_forgotten_unless_it_has_unsaved_updates(site: Site) -> None:
     site.tell(BAD)
     site.tell(BAD, "other")
