@@ -77,8 +77,10 @@ FIRST = {
     "_core/machine.py": "tests/unit/core/test_verdicts.py",
     "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
     "_breaker/tickets.py": "tests/unit/breaker/test_tickets.py",
-    "_stores/fallback.py": "tests/unit/stores/test_submitter.py",
-    "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py",
+    "_stores/fallback.py": "tests/unit/stores/test_submitter.py tests/unit/stores/test_resilient.py "
+    "tests/unit/stores/test_store_lost.py tests/unit/stores/test_store_lost_waiting.py tests/unit/stores/test_backlog.py",
+    "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py "
+    "tests/unit/hooks/test_kept_shell_input.py tests/unit/rules/test_shell_input.py",
     **dict.fromkeys(
         ("_detectors/loop_output.py", "_detectors/same_error.py"),
         "tests/unit/detectors/test_loop_detectors.py",
@@ -116,9 +118,11 @@ TESTS = (
     "tests/unit/fleet/test_fleet_detectors.py",
     "tests/unit/core/test_verdicts.py",
     "tests/unit/core/test_recovery.py",
+    "tests/unit/core/test_isolated_processes.py",
     "tests/unit/breaker/test_tickets.py",
     "tests/unit/core/test_wire.py",
     "tests/unit/core/test_windows.py",
+    "tests/property/test_counts.py",
     "tests/property/test_machine.py",
 )
 STEP_LAWS = "tests/property/test_step_laws.py"
@@ -127,6 +131,9 @@ DETECTOR_LAWS = "tests/property/test_detector_laws.py"
 # that a busy machine kills nobody: the walks need five, each batch of tests at most forty.
 WALK_CPU_S = 20
 CPU_S = 160
+LIMIT_S = (
+    30  # of the clock, for tests of threads: a mutant that makes them wait for nothing is killed
+)
 MEMORY_BYTES = 3 * 2**30  # a mutant that never stops growing is stopped, and counts as killed
 NO_IMPORT, NO_TESTS = 99, 98
 OPTIONS = (
@@ -185,12 +192,16 @@ class Slot:
 def _batches(mutant: Mutant | None) -> list[list[str]]:
     """The tests in batches: a mutant that survives one meets the next."""
     if mutant is None:
-        return [sorted({*TESTS, *FIRST.values()}), [STEP_LAWS], [DETECTOR_LAWS]]
-    first = FIRST.get(mutant.file, "tests/property/test_machine.py")
-    others = [test for test in TESTS if test != first]
+        return [
+            sorted({*TESTS, *" ".join(FIRST.values()).split()}),
+            [STEP_LAWS],
+            [DETECTOR_LAWS],
+        ]
+    first = FIRST.get(mutant.file, "tests/property/test_machine.py").split()
+    others = [test for test in TESTS if test not in first]
     laws = [DETECTOR_LAWS, "-k", _concerned(mutant.file)]
     is_of_one = " or " in laws[-1]
-    return [[first], *([laws, others] if is_of_one else [others, laws]), [STEP_LAWS]]
+    return [first, *([laws, others] if is_of_one else [others, laws]), [STEP_LAWS]]
 
 
 def _concerned(file: str) -> str:
@@ -350,6 +361,7 @@ def main() -> int:
         return 0
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     os.environ["SWITCHGEAR_DEEP"] = "1"
+    os.environ["SWITCHGEAR_TEST_LIMIT_S"] = str(LIMIT_S)
     started_s, results, progress = time.monotonic(), list[Result](), sys.stderr.isatty()
     due = [mutant for mutant in mutants if options.explained or mutant.key not in why]
     results += [

@@ -8,9 +8,10 @@ from switchgear import _detectors
 from switchgear._core.detector import Detector
 from switchgear._core.machine import step
 from switchgear._core.policy import Cooldown, Policy
-from switchgear._core.types import Permit, Phase, Record, Signal
+from switchgear._core.types import Acquire, Circuit, Permit, Phase, Record, Signal
 
 MILLION = 10**6
+MOST_FOLDS = 4 + 20  # 20 steps bisect a million
 
 
 @pytest.mark.parametrize(
@@ -31,18 +32,30 @@ def test_of_a_million_at_once_the_very_one_trips_and_the_rest_is_late(
     told = Record(signal._replace(count=MILLION), Permit(1))
     done = step(policy, policy.start("k", 0.0), told, 0.0)
     assert (done.circuit.phase, done.circuit.totals.late) == (Phase.OPEN, 3)
-    assert CountingPolicy.folds < 100
 
 
 class CountingPolicy(Policy):
-    """A policy that counts its folds: cost without a clock."""
+    """A policy that counts the signals that it folds or checks: cost without a clock."""
 
     __slots__ = ()
     folds = 0
 
     def fold(self, *args: Any) -> tuple[Any, ...]:
-        CountingPolicy.folds += 1
+        CountingPolicy.count()
         return super().fold(*args)
+
+    def probed_memories(self, *args: Any) -> tuple[Any, ...]:
+        CountingPolicy.count()
+        return super().probed_memories(*args)
+
+    def objection(self, signal: Signal) -> str | None:
+        CountingPolicy.count()
+        return super().objection(signal)
+
+    @classmethod
+    def count(cls) -> None:
+        cls.folds += 1
+        assert cls.folds <= MOST_FOLDS, "equal signals are folded one by one"
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +69,6 @@ def test_a_million_that_change_nothing_are_a_few_folds(signal: Signal) -> None:
     circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False)), 0.0).circuit
     done = step(policy, circuit, Record(signal._replace(count=MILLION)), 0.0)
     assert (done.circuit.phase, done.events) == (Phase.CLOSED, ())
-    assert CountingPolicy.folds < 100
 
 
 def test_a_window_that_fills_with_successes_trips_at_the_one_that_fills_it() -> None:
@@ -76,3 +88,54 @@ def test_successes_beyond_those_that_close_a_circuit_are_evidence_in_the_closed_
     done = step(policy, circuit, Record(Signal(ok=True, count=5)), 60.0)
     assert done.circuit.phase is Phase.CLOSED
     assert done.circuit.memories[0].total == 3
+
+
+HALF = Cooldown(60.0, successes=MILLION // 2, of=MILLION)
+
+
+def probing(detector: Detector) -> tuple[Policy, Circuit]:
+    """A half-open circuit, of whose next million results half must succeed."""
+    policy = CountingPolicy([detector], HALF)
+    failed = Record(Signal(ok=False, seconds=9.0, count=4))
+    circuit = step(policy, policy.start("k", 0.0), failed, 0.0).circuit
+    circuit = step(policy, circuit, Acquire(), 60.0).circuit
+    assert circuit.phase is Phase.HALF_OPEN
+    CountingPolicy.folds = 0
+    return policy, circuit
+
+
+@pytest.mark.parametrize(
+    ("detector", "signal"),
+    [
+        (_detectors.FailureRate(4), Signal(ok=False)),
+        (_detectors.SlowCalls(1.0, 4), Signal(ok=True, seconds=9.0)),
+    ],
+    ids=["failed", "slow"],
+)
+@pytest.mark.parametrize("before", [0, 1, 1000])
+def test_of_a_million_probes_the_very_one_that_fails_one_too_many_opens_the_circuit(
+    detector: Detector, signal: Signal, before: int
+) -> None:
+    policy, circuit = probing(detector)
+    circuit = step(policy, circuit, Record(signal._replace(count=before)), 60.0).circuit
+    done = step(policy, circuit, Record(signal._replace(count=MILLION)), 60.0)
+    assert done.circuit.phase is Phase.OPEN
+    assert done.circuit.outage.reason.startswith("500001 of 500001 probes failed")
+
+
+@pytest.mark.parametrize("before", [0, 1, 1000])
+def test_of_a_million_probes_the_very_one_that_succeeds_last_closes_the_circuit(
+    before: int,
+) -> None:
+    policy, circuit = probing(_detectors.FailureRate(4, 0.5))
+    circuit = step(policy, circuit, Record(Signal(ok=True, count=before)), 60.0).circuit
+    done = step(policy, circuit, Record(Signal(ok=True, count=MILLION)), 60.0)
+    assert done.circuit.phase is Phase.CLOSED
+    assert done.events[0].reason.startswith("500000 of 500000 probes succeeded")
+
+
+def test_a_million_probes_without_a_result_decide_nothing() -> None:
+    policy, circuit = probing(_detectors.FailureRate(4))
+    done = step(policy, circuit, Record(Signal(count=MILLION)), 60.0)
+    assert (done.circuit.phase, done.circuit.totals.ignored) == (Phase.HALF_OPEN, MILLION)
+    assert CountingPolicy.folds == 0

@@ -1,17 +1,28 @@
 """Runs of tickets: nothing is counted twice and nothing is lost."""
 
 import math
+import os
 import tracemalloc
+from itertools import accumulate
 from random import Random
 from threading import Barrier, Thread
+from typing import Any
 
 import pytest
 
 from switchgear import CircuitBreaker, Cooldown, Policy, Rejected, Signal, detectors
 from switchgear._breaker import tickets as runs
-from switchgear._breaker.tickets import TICKETS, SuccessRun
-from switchgear._core.types import Permit
-from switchgear.testing import FakeClock
+from switchgear._breaker.tickets import (
+    MOST_DATES,
+    TICKETS,
+    SharedEvidence,
+    SuccessRun,
+    dates,
+    isolation_reason,
+    this_process,
+)
+from switchgear._core.types import Mode, Permit, Phase
+from switchgear.testing import FakeClock, FlakyStore
 
 
 def new_run() -> SuccessRun:
@@ -229,3 +240,67 @@ def test_what_is_owed_takes_the_place_of_new_tickets() -> None:
     assert take(run, TICKETS) == TICKETS
     assert run.count(most=TICKETS + 3 + 5) == TICKETS + 3
     assert take(run, TICKETS) == 5
+
+
+# What one process knows of a shared circuit
+
+
+class Shares(FlakyStore):
+    """A store whose circuits are shared under the name of this process."""
+
+    def process(self) -> str:
+        return "p1"
+
+
+def test_a_process_begins_without_evidence_of_its_own() -> None:
+    shared = SharedEvidence(Shares())
+    assert shared.process() == "p1"
+    assert (shared.warm_until_s, shared.since_s, shared.submitted_s) == (-math.inf,) * 3
+    assert shared.settle_at_s == shared.failure_mark() == math.inf
+    assert (shared.failed_s, shared.generation) == (0.0, 0)
+    assert (shared.isolated, shared.own, shared.remarked_s) == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "isolated", "is_isolated"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"phase": Phase.TRIPPING}, True, True),
+        ({"phase": Phase.OPEN}, True, False),
+        ({"generation": 3}, True, False),
+        ({"mode": Mode.SHADOW}, True, False),
+    ],
+)
+def test_a_process_is_isolated_while_the_shared_circuit_admits_calls(
+    changes: dict[str, Any], isolated: bool, is_isolated: bool
+) -> None:
+    shared = SharedEvidence(Shares())
+    shared.isolated, shared.generation = isolated, 2
+    circuit = Policy([detectors.ConsecutiveFailures(3)]).start("api", 0.0)
+    circuit = circuit._replace(generation=2)._replace(**changes)
+    assert shared.is_isolated(circuit) is is_isolated
+
+
+def test_the_name_of_a_process_and_its_reason() -> None:
+    assert this_process() == f"process {os.getpid()} on {os.uname().nodename}"
+    assert isolation_reason("3 failures in a row") == (
+        "this process: 3 failures in a row; the shared circuit is closed: other processes succeed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "counts"),
+    [
+        (0, []),
+        (1, [1]),
+        (MOST_DATES, [1] * MOST_DATES),
+        (MOST_DATES + 1, [2] * (MOST_DATES // 2) + [1]),
+        (3 * MOST_DATES - 1, [3] * (MOST_DATES - 1) + [2]),
+        (3 * MOST_DATES, [3] * MOST_DATES),
+    ],
+)
+def test_many_times_are_merged_with_their_neighbours(number: int, counts: list[int]) -> None:
+    found = dates(tuple(float(at_s) for at_s in range(number)))
+    assert [count for _, count in found] == counts
+    assert [at_s for at_s, _ in found] == [float(n) - 1 for n in accumulate(counts)]

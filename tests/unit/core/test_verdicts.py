@@ -29,6 +29,9 @@ PROBING = NEW._replace(
     outage=OpenState(reason="why"),
     probing=Probing((Permit(3, 1, 70.0), Permit(3, 2, 65.0)), 2, 0),
 )
+HELD = NEW._replace(
+    mode=Mode.HELD_OPEN, order=Override("ada", "deploy", Mode.HELD_OPEN, until_s=60.0)
+)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,8 @@ PROBING = NEW._replace(
         (PROBING._replace(probing=Probing((Permit(3, 1, 70.0),), 1, 0)), 61.0, 0.0),
         (OPEN._replace(outage=OpenState(reason="why")), 5.0, None),
         (NEW, 5.0, None),
+        (HELD, 59.5, 0.5),
+        (HELD, 99.0, 0.0),
     ],
 )
 def test_a_wait_is_never_less_than_nothing(

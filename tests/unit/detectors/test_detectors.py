@@ -397,3 +397,22 @@ def test_as_far_apart_as_the_window_holds() -> None:
 )
 def test_a_duration_is_written_as_people_write_it(seconds: float, said: str) -> None:
     assert span(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("threshold", "heat"), [(0.999999996, 1.0), (0.9999999996, 0.5)], ids=["nine", "ten"]
+)
+def test_a_share_of_calls_is_compared_to_nine_digits(threshold: float, heat: float) -> None:
+    assert after(FailureRate(1, threshold), BAD).heat == heat
+
+
+@pytest.mark.parametrize(
+    ("threshold", "heat"), [(0.500000002, 0.5), (0.5000000002, 1.0)], ids=["nine", "ten"]
+)
+def test_a_share_in_time_is_compared_to_nine_digits(threshold: float, heat: float) -> None:
+    share = _detectors.FailureShare(60.0, threshold, min_calls=2)
+    assert after(share, BAD, GOOD).heat == heat
+
+
+def test_a_share_in_time_needs_one_hit_at_least() -> None:
+    assert after(_detectors.FailureShare(60.0, 1e-10, min_calls=1), BAD).heat == 1.0

@@ -139,6 +139,13 @@ def test_an_output_of_exactly_the_share_has_not_declined_despite_float_rounding(
     assert after(OutputDecline(0.07, 1), *chars(100, 6)).low == 1
 
 
+@pytest.mark.parametrize(
+    ("threshold", "low"), [(0.500000002, 1), (0.5000000002, 0)], ids=["nine", "ten"]
+)
+def test_an_output_is_compared_to_nine_digits_of_the_share(threshold: float, low: int) -> None:
+    assert after(OutputDecline(threshold, 1), *chars(2, 1)).low == low
+
+
 def test_the_latest_twenty_outputs_are_kept_and_twenty_that_were_not_low() -> None:
     kept = after(OutputDecline(), *chars(*range(100, 130), 1))
     assert kept == Outputs((*range(111, 130), 1), (*range(110, 130),), 1)

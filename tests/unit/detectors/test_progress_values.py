@@ -163,6 +163,9 @@ def test_an_excerpt_is_one_short_printable_line() -> None:
 def test_what_came_last_is_dropped_last() -> None:
     assert add_known((1, 2, 3), (2,)) == (1, 3, 2)
     assert add_known((1, 2, 3), (4, 5), room=3) == (3, 4, 5)
+    before = (1, 2, 3)
+    assert add_known(before, (2, 3)) is before
+    assert add_known(before, ()) is before
     assert add_known((1,), ()) == (1,)
     assert len(add_known(tuple(range(ROOM)), (ROOM,))) == ROOM
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakMethod
 
 import pytest
 
@@ -79,6 +80,15 @@ def test_a_circuit_is_called_when_it_is_due_and_no_earlier() -> None:
     submitter.add(later, later.tick)  # it is due earlier than it was
     until(lambda: later.ticks == 1)
     until(lambda: submitter._ticks == {})
+
+
+def test_it_waits_for_the_call_that_is_due_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 2 * LIMIT_S)
+    submitter, later, soon = Submitter(), Owner(1), Owner(1)
+    submitter.add(later, later.tick, 3 * LIMIT_S)
+    submitter.add(soon, soon.tick, 0.05)
+    until(lambda: soon.ticks == 1)
+    submitter.stop()
 
 
 def test_what_is_added_during_its_own_call_is_called_again() -> None:
@@ -156,3 +166,79 @@ def test_it_may_be_stopped_by_its_own_thread() -> None:
     owner = Stops()
     submitter.add(owner, owner.tick)
     assert stopped.wait(LIMIT_S)
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Submitter:
+    """A submitter at 100 s whose thread does nothing."""
+    monkeypatch.setattr(module, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(module, "SOON_S", 0.25)
+    monkeypatch.setattr(Submitter, "_run", lambda _: None)
+    return Submitter()
+
+
+def due_s(submitter: Submitter) -> list[float]:
+    return [due_s for _, due_s in submitter._ticks.values()]
+
+
+def test_a_call_is_due_at_once_unless_a_wait_is_given(stopped_clock: Submitter) -> None:
+    now, later = Owner(1), Owner(1)
+    stopped_clock.add(now, now.tick)
+    stopped_clock.add(later, later.tick, 2.0)
+    assert due_s(stopped_clock) == [100.0, 102.0]
+
+
+@pytest.mark.parametrize(("wait_s", "due"), [(0.75, 101.0), (0.5, 100.5), (9.0, 101.0)])
+def test_a_call_is_moved_to_an_earlier_time_unless_it_is_due_about_then(
+    stopped_clock: Submitter, wait_s: float, due: float
+) -> None:
+    owner = Owner(1)
+    stopped_clock.add(owner, owner.tick, 1.0)
+    stopped_clock.add(owner, owner.tick, wait_s)
+    assert due_s(stopped_clock) == [due]
+
+
+class Woken:
+    """Stands in for the event that the thread waits for: time passes only while it waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        assert len(self.waits) < 20, "it does not end"
+        self.waits.append(seconds)
+        self.now_s += seconds
+
+    def clear(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("due_s", "ticks", "waits"),
+    [
+        (100.5, [0.25, math.inf], [0.5, 0.25, 2.0]),
+        (99.0, [math.inf], [0.0, 2.0]),
+        (103.0, [math.inf], [2.0, 1.0, 2.0]),
+        (None, [], [2.0]),
+    ],
+)
+def test_the_thread_waits_until_a_call_is_due_and_ends_when_none_is(
+    monkeypatch: pytest.MonkeyPatch, due_s: float | None, ticks: list[float], waits: list[float]
+) -> None:
+    submitter, woken = Submitter(), Woken()
+
+    class Circuit:
+        def tick(self) -> float:
+            return ticks.pop(0)
+
+    monkeypatch.setattr(module, "monotonic", lambda: woken.now_s)
+    monkeypatch.setattr(module, "LINGER_S", 2.0)
+    monkeypatch.setattr(submitter, "_woken", woken)
+    circuit = Circuit()
+    if due_s is not None:
+        submitter._ticks[id(circuit)] = WeakMethod(circuit.tick), due_s
+    submitter._run()
+    assert woken.waits == waits
+    assert ticks == []
+    assert submitter._ticks == {}
