@@ -11,7 +11,7 @@ from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Acquire, Circuit, Permit, Phase, Record, Signal
 
 MILLION = 10**6
-MOST_FOLDS = 4 + 20  # 20 steps bisect a million
+MOST_FOLDS = 30  # 20 steps bisect a million
 
 
 @pytest.mark.parametrize(
