@@ -294,7 +294,7 @@ class Resilient:
         with self._lock:
             known = self._known.get(circuit.key)
             if known is not None:
-                self._note(StoredCircuit(circuit, known.policy))
+                self._note(StoredCircuit(circuit, known.policy), known.circuit)
             return self._shift_version(circuit)
 
     def failure_mark(self, key: str) -> Callable[[], float]:
@@ -456,25 +456,24 @@ class Resilient:
             if known is None or known.circuit.version <= done.circuit.version:
                 self._known[key] = found
             else:
-                self._note(found)
-            if not self._news and not self._shift:
+                self._note(found, known.circuit)
+            if not self._shift:  # a circuit with news has a shift, too
                 return done
             news = self._news.pop(key, ())
             circuit = self._shift_version(done.circuit)
         return Step(circuit, done.verdict, news + done.events)
 
-    def _note(self, found: StoredCircuit) -> None:
+    def _note(self, found: StoredCircuit, known: Circuit) -> None:
         """Remember the state in the store, unless the local state is newer.
 
         A lower version at a later time is also newer: the circuit was removed and restarted. Then
         its versions continue, for local readers, after the last one they read.
         """
         circuit = found.circuit
-        known = self._known.get(circuit.key)
-        if known is not None and circuit.version < known.circuit.version:
-            if circuit.seen_s <= known.circuit.seen_s:
+        if circuit.version < known.version:
+            if circuit.seen_s <= known.seen_s:
                 return
-            shown = known.circuit.version + self._shift.get(circuit.key, 0)
+            shown = known.version + self._shift.get(circuit.key, 0)
             self._shift[circuit.key] = shown + 1 - circuit.version
         self._known[circuit.key] = found
 
