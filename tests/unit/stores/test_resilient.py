@@ -18,10 +18,19 @@ from switchgear._core.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from switchgear._core.types import Acquire, Circuit, EventKind, Mode, Override, Record, Step
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    EventKind,
+    Mode,
+    Override,
+    Record,
+    ReportSource,
+    Step,
+)
 from switchgear._stores.backlog import LISTED
-from switchgear._stores.base import StoredCircuit
-from switchgear._stores.fallback import RETRY_S, Resilient
+from switchgear._stores.base import StoredCircuit, was_committed
+from switchgear._stores.fallback import CLOSE_S, RETRY_S, Resilient
 from switchgear._stores.memory import MemoryStore
 from switchgear._stores.operator import OperatorLock
 from switchgear._stores.url import open_store
@@ -385,10 +394,36 @@ def test_refused_calls_are_saved_and_admitted_ones_are_not(site: Site) -> None:
     site.inner.cut()
     assert site.tell(Acquire()).verdict.admitted
     site.tell(Record(Signal(ok=False, count=3)))
-    assert not site.tell(Acquire()).verdict.admitted
+    for _ in range(2):
+        assert not site.tell(Acquire()).verdict.admitted
     site.come_back()
-    totals = site.stored().totals
-    assert (totals.failed, totals.refused) == (3, 1)
+    assert site.stored().totals[:5] == (0, 3, 0, 0, 2)
+
+
+def test_a_record_counts_as_committed_once_it_is_queued(site: Site) -> None:
+    site.inner.cut()
+    message = Record(Signal(ok=False), None, ReportSource("p1", 1000.0))
+    site.tell(message)
+    assert was_committed(message)
+    assert not was_committed(BAD)
+
+
+class Taken:
+    """A lock that another thread holds."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        assert not blocking
+        return False
+
+
+def test_a_store_that_another_thread_tries_is_not_tried(site: Site) -> None:
+    site.inner.cut()
+    site.tell(BAD)
+    site.inner.mend()
+    site.clock.advance(RETRY_S)
+    site.store._returning = Taken()  # type: ignore[assignment]
+    site.store.try_again()
+    assert site.store.is_lost
 
 
 def test_a_strict_circuit_refuses_with_the_time_to_the_next_try(site: Site) -> None:
@@ -402,7 +437,7 @@ def test_a_strict_circuit_refuses_with_the_time_to_the_next_try(site: Site) -> N
     assert verdict.heat == pytest.approx(1 / 3)
     assert "its policy is strict and its state unknown: store flaky: cannot" in verdict.reason
     site.come_back()
-    assert site.stored().totals.refused == 2
+    assert site.stored().totals[:5] == (0, 1, 0, 0, 2)
 
 
 def test_the_remark_about_an_outage_has_its_length_and_the_number_of_updates(site: Site) -> None:
@@ -638,6 +673,34 @@ def test_closing_saves_a_queue_one_by_one_up_to_a_number(
     saved = [site.stored(key).totals for key in ("api 0", "api 1")]
     assert sum(totals.succeeded + totals.failed for totals in saved) == LISTED + more
     assert len(calls) == applied
+
+
+def test_closing_does_not_try_a_store_again_that_has_just_failed(site: Site) -> None:
+    site.inner.cut()
+    site.tell(BAD)
+
+    def tell_once_more() -> None:
+        site.clock.advance(RETRY_S)
+        site.tell(BAD)
+
+    site.store.submitter.stop = tell_once_more  # type: ignore[method-assign]
+    before = site.inner.tries
+    site.store.close()
+    assert site.inner.tries == before + 1
+
+
+def test_closing_saves_circuits_for_a_few_seconds(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.inner.cut()
+    for key in ("one", "two"):
+        site.tell(BAD, key)
+    site.inner.mend()
+    site.inner.inside = lambda: site.clock.advance(CLOSE_S / 2)  # an update and a remark each
+    site.store.close()
+    assert site.stored("one").totals.failed == 1
+    assert MemoryStore.get(site.inner, "two") is None
+    assert "1 update could not be saved" in caplog.text
 
 
 def test_closing_saves_what_is_queued_although_it_is_not_yet_time_to_try(site: Site) -> None:
