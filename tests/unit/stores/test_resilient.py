@@ -588,6 +588,38 @@ def test_a_circuit_that_cannot_be_read_is_tried_again_later(site: Site) -> None:
     assert site.stored().totals.failed == 5
 
 
+def test_an_override_raises_the_latest_error_of_its_circuit(site: Site) -> None:
+    whys = ["first", "second"]
+
+    def inside() -> None:
+        raise StoreCorrupt("flaky:", whys.pop(0), "remove it")
+
+    site.inner.inside = inside
+    site.tell(BAD)
+    site.clock.advance(RETRY_S)
+    site.tell(BAD)
+    with pytest.raises(StoreCorrupt, match="second"):
+        site.tell(HOLD)
+
+
+def test_a_store_that_is_lost_is_queried_once_before_anything_is_saved(site: Site) -> None:
+    site.inner.cut()
+    for key in ("one", "two"):
+        site.tell(BAD, key)
+    site.inner.mend()
+    queries, applied = list[bool](), list[bool]()
+
+    def digest() -> None:
+        queries.append(True)
+        raise StoreUnavailable("flaky:", "still gone", "wait")
+
+    site.inner.operator_digest = digest  # type: ignore[method-assign]
+    site.inner.inside = lambda: applied.append(True)
+    site.clock.advance(RETRY_S)
+    site.store.try_again()
+    assert (len(queries), applied, site.store.is_lost) == (1, [], True)
+
+
 # What the store pushes
 
 
