@@ -61,6 +61,11 @@ def test_the_list_is_bounded_and_drops_processes_that_report_nothing() -> None:
     assert [one.process for one in circuit.isolated] == ["new"]
 
 
+def test_a_remark_without_a_next_probe_lists_nothing() -> None:
+    without = isolated("process 1", 30.0)._replace(until_s=None)
+    assert step(THREE, THREE.start("api", 0.0), without, 1.0).circuit.isolated == ()
+
+
 @pytest.mark.parametrize("ends", ["open", "reset"])
 def test_it_is_empty_as_soon_as_the_circuit_opens_or_is_reset(ends: str) -> None:
     circuit = step(THREE, THREE.start("api", 0.0), isolated("process 1", 30.0), 1.0).circuit

@@ -1,6 +1,7 @@
 """Each operation of the store that keeps working during an outage."""
 
 import asyncio
+import math
 import pickle
 from collections.abc import Callable
 from hashlib import sha256
@@ -17,9 +18,19 @@ from switchgear._core.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from switchgear._core.types import Acquire, Circuit, EventKind, Mode, Override, Record, Step
-from switchgear._stores.base import StoredCircuit
-from switchgear._stores.fallback import RETRY_S, Resilient
+from switchgear._core.types import (
+    Acquire,
+    Circuit,
+    EventKind,
+    Mode,
+    Override,
+    Record,
+    ReportSource,
+    Step,
+)
+from switchgear._stores.backlog import LISTED
+from switchgear._stores.base import StoredCircuit, was_committed
+from switchgear._stores.fallback import CLOSE_S, RETRY_S, Resilient
 from switchgear._stores.memory import MemoryStore
 from switchgear._stores.operator import OperatorLock
 from switchgear._stores.url import open_store
@@ -63,6 +74,13 @@ class Pushing(FlakyStore):
     def apply(self, *args: Any, **more: Any) -> Step:
         self.inside()
         return super().apply(*args, **more)
+
+
+class Owner:
+    """A circuit whose successes are reported together."""
+
+    def tick(self) -> float:
+        return math.inf
 
 
 class Site:
@@ -129,6 +147,20 @@ def test_operations_return_what_the_inner_store_returns(site: Site) -> None:
     assert len(store.events()) == 1, "the event is there already"
     removed = store.vacuum(keep_events=0, idle_s=0.0, now_s=5000.0)
     assert removed == (2, 1), "two circuits without an override, one event"
+
+
+def test_a_thousand_events_are_read_unless_another_number_is_given(site: Site) -> None:
+    limits = list[int]()
+
+    def events(*, after: str | None, glob: str, limit: int) -> list[Any]:
+        assert (after, glob) == (None, "*")
+        limits.append(limit)
+        return []
+
+    site.inner.events = events  # type: ignore[assignment,method-assign]
+    site.store.events()
+    site.store.events(limit=3)
+    assert limits == [1000, 3]
 
 
 def test_the_operator_digest_is_read_and_replaced(site: Site) -> None:
@@ -198,12 +230,19 @@ def test_a_store_without_pushed_failures_has_no_mark_and_no_listener(site: Site)
 
 def test_after_a_fork_the_locks_and_the_thread_are_new(site: Site) -> None:
     store = site.store
-    returning = store._returning
+    returning, lock = store._returning, store.submitter._lock
+    seen = list[bool]()
+
+    def fork() -> None:
+        store.forget_fork()
+        seen.append(store.is_mine())
+
     with returning:
-        site.inner.inside = store.forget_fork
+        site.inner.inside = fork
         site.tell()
+        assert seen == [False]
         assert store._returning is not returning
-        assert not store._inside
+        assert store.submitter._lock is not lock
         site.inner.inside = bool
         site.inner.cut()
         site.tell()
@@ -355,10 +394,36 @@ def test_refused_calls_are_saved_and_admitted_ones_are_not(site: Site) -> None:
     site.inner.cut()
     assert site.tell(Acquire()).verdict.admitted
     site.tell(Record(Signal(ok=False, count=3)))
-    assert not site.tell(Acquire()).verdict.admitted
+    for _ in range(2):
+        assert not site.tell(Acquire()).verdict.admitted
     site.come_back()
-    totals = site.stored().totals
-    assert (totals.failed, totals.refused) == (3, 1)
+    assert site.stored().totals[:5] == (0, 3, 0, 0, 2)
+
+
+def test_a_record_counts_as_committed_once_it_is_queued(site: Site) -> None:
+    site.inner.cut()
+    message = Record(Signal(ok=False), None, ReportSource("p1", 1000.0))
+    site.tell(message)
+    assert was_committed(message)
+    assert not was_committed(BAD)
+
+
+class Taken:
+    """A lock that another thread holds."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        assert not blocking
+        return False
+
+
+def test_a_store_that_another_thread_tries_is_not_tried(site: Site) -> None:
+    site.inner.cut()
+    site.tell(BAD)
+    site.inner.mend()
+    site.clock.advance(RETRY_S)
+    site.store._returning = Taken()  # type: ignore[assignment]
+    site.store.try_again()
+    assert site.store.is_lost
 
 
 def test_a_strict_circuit_refuses_with_the_time_to_the_next_try(site: Site) -> None:
@@ -372,7 +437,7 @@ def test_a_strict_circuit_refuses_with_the_time_to_the_next_try(site: Site) -> N
     assert verdict.heat == pytest.approx(1 / 3)
     assert "its policy is strict and its state unknown: store flaky: cannot" in verdict.reason
     site.come_back()
-    assert site.stored().totals.refused == 2
+    assert site.stored().totals[:5] == (0, 1, 0, 0, 2)
 
 
 def test_the_remark_about_an_outage_has_its_length_and_the_number_of_updates(site: Site) -> None:
@@ -419,14 +484,22 @@ def test_a_second_outage_continues_the_versions_of_the_first(site: Site) -> None
 
 
 def test_a_circuit_that_restarts_at_a_lower_version_continues_for_readers(site: Site) -> None:
-    for _ in range(5):
-        last = site.tell(BAD).circuit.version
-    site.inner.mend(empty=True)
-    site.clock.advance(1.0)
-    first = site.tell(BAD).circuit
-    assert first.totals.failed == 1
-    assert first.version == last + 1
-    assert site.tell(BAD).circuit.version == last + 2
+    versions = list[int]()
+    for _ in range(3):
+        versions += [site.tell(OK).circuit.version for _ in range(5)]
+        site.inner.mend(empty=True)
+        site.clock.advance(1.0)
+    last = site.tell(BAD).circuit
+    assert (last.totals.failed, last.totals.succeeded) == (1, 0)
+    versions.append(last.version)
+    assert versions == list(range(versions[0], versions[0] + 16))
+
+
+def test_a_state_of_the_same_or_a_higher_version_keeps_its_version(site: Site) -> None:
+    last = site.tell(BAD).circuit
+    for more in (0, 3):
+        later = last._replace(version=last.version + more, seen_s=last.seen_s + 1.0 + more)
+        assert site.store.seen(later) == later
 
 
 def test_an_older_state_is_not_taken_for_news(site: Site) -> None:
@@ -452,10 +525,14 @@ def test_a_released_circuit_is_forgotten_unless_it_has_unsaved_updates(site: Sit
     site.inner.cut()
     assert site.tell(BAD, "other").circuit.totals.failed == 1, "it starts anew"
     assert site.tell(BAD).circuit.totals.failed == 2
+    for _ in range(5):  # saved as one message
+        away = site.tell(OK).circuit
     site.store.release("api")
     site.come_back()
     site.store.release("api")
-    assert site.tell(OK).events[-1].kind is EventKind.STORE_BACK
+    back = site.tell(OK)
+    assert back.events[-1].kind is EventKind.STORE_BACK
+    assert back.circuit.version > away.version
     site.store.release("api")
     assert site.store._known.keys() == {"other"}
     assert site.store._shift.keys() == {"other"}
@@ -509,6 +586,38 @@ def test_a_circuit_that_cannot_be_read_is_tried_again_later(site: Site) -> None:
         EventKind.STORE_BACK,
     ]
     assert site.stored().totals.failed == 5
+
+
+def test_an_override_raises_the_latest_error_of_its_circuit(site: Site) -> None:
+    whys = ["first", "second"]
+
+    def inside() -> None:
+        raise StoreCorrupt("flaky:", whys.pop(0), "remove it")
+
+    site.inner.inside = inside
+    site.tell(BAD)
+    site.clock.advance(RETRY_S)
+    site.tell(BAD)
+    with pytest.raises(StoreCorrupt, match="second"):
+        site.tell(HOLD)
+
+
+def test_a_store_that_is_lost_is_queried_once_before_anything_is_saved(site: Site) -> None:
+    site.inner.cut()
+    for key in ("one", "two"):
+        site.tell(BAD, key)
+    site.inner.mend()
+    queries, applied = list[bool](), list[bool]()
+
+    def digest() -> None:
+        queries.append(True)
+        raise StoreUnavailable("flaky:", "still gone", "wait")
+
+    site.inner.operator_digest = digest  # type: ignore[method-assign]
+    site.inner.inside = lambda: applied.append(True)
+    site.clock.advance(RETRY_S)
+    site.store.try_again()
+    assert (len(queries), applied, site.store.is_lost) == (1, [], True)
 
 
 # What the store pushes
@@ -567,6 +676,63 @@ def test_a_store_without_unsaved_updates_closes_silently(
     assert closed == [True]
     assert not site.store.is_kept
     assert caplog.text == ""
+
+
+def test_closing_ends_the_thread_and_may_be_repeated(site: Site) -> None:
+    site.inner.cut()
+    site.tell()
+    site.store.close()
+    owner = Owner()
+    site.store.submitter.add(owner, owner.tick)
+    assert site.store.submitter._ticks == {}
+    assert not site.store._returning.locked()
+    site.store.close()
+
+
+@pytest.mark.parametrize(("more", "applied"), [(0, LISTED + 2), (1, 8)])
+def test_closing_saves_a_queue_one_by_one_up_to_a_number(
+    site: Site, more: int, applied: int
+) -> None:
+    never = Policy([detectors.ConsecutiveFailures(10**9)])
+    site.inner.cut()
+    for number in range(LISTED + more):
+        message = Record(Signal(ok=number % 4 < 2, error=f"error {number}"))
+        site.tell(message, f"api {number % 2}", never)
+    site.inner.mend()
+    calls = list[bool]()
+    site.inner.inside = lambda: calls.append(True)
+    site.store.close()
+    saved = [site.stored(key).totals for key in ("api 0", "api 1")]
+    assert sum(totals.succeeded + totals.failed for totals in saved) == LISTED + more
+    assert len(calls) == applied
+
+
+def test_closing_does_not_try_a_store_again_that_has_just_failed(site: Site) -> None:
+    site.inner.cut()
+    site.tell(BAD)
+
+    def tell_once_more() -> None:
+        site.clock.advance(RETRY_S)
+        site.tell(BAD)
+
+    site.store.submitter.stop = tell_once_more  # type: ignore[method-assign]
+    before = site.inner.tries
+    site.store.close()
+    assert site.inner.tries == before + 1
+
+
+def test_closing_saves_circuits_for_a_few_seconds(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.inner.cut()
+    for key in ("one", "two"):
+        site.tell(BAD, key)
+    site.inner.mend()
+    site.inner.inside = lambda: site.clock.advance(CLOSE_S / 2)  # an update and a remark each
+    site.store.close()
+    assert site.stored("one").totals.failed == 1
+    assert MemoryStore.get(site.inner, "two") is None
+    assert "1 update could not be saved" in caplog.text
 
 
 def test_closing_saves_what_is_queued_although_it_is_not_yet_time_to_try(site: Site) -> None:
