@@ -212,7 +212,8 @@ def _remove_old(folder: str, now_s: float) -> None:
 
 def _check_saved(data: Any) -> dict[str, Any]:
     """Raises ValueError for anything but what is written here."""
-    shells, starts = (data.get("shells"), data.get("starts")) if type(data) is dict else (0, 0)
+    fields = data if type(data) is dict else {}
+    shells, starts = fields.get("shells"), fields.get("starts")
     is_ours = (
         isinstance(shells, dict)
         and isinstance(starts, list)
@@ -221,4 +222,4 @@ def _check_saved(data: Any) -> dict[str, Any]:
     )
     if not is_ours:
         raise ValueError
-    return dict(data)
+    return dict(fields)

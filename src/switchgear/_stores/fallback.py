@@ -619,6 +619,7 @@ class Resilient:
                 now_s = self.inner.now_s()
                 if backlog.process is not None:  # up to now it has recorded nothing else
                     sent = message._replace(source=ReportSource(backlog.process, now_s))
+                last_commit.message = None  # it may be this message, committed to the queue
                 done = self._send(key, policy, sent, now_s, backlog.identity_of(message))
                 self._mark_saved(backlog, message, done)
             except StoreError as error:

@@ -464,9 +464,18 @@ def test_versions_rise_for_readers_after_an_outage_and_then_stay(site: Site) -> 
     after = [site.tell(OK).circuit.version for _ in range(3)]
     assert versions == sorted({*versions})
     assert after == [after[0], after[0] + 1, after[0] + 2]
-    assert after[0] > versions[-1]
+    assert after[0] == versions[-1] + 2, "the return of the store, and the update"
     seen = site.store.seen(site.stored())
     assert seen.version == after[-1]
+
+
+def test_versions_are_those_of_the_store_if_others_went_on_meanwhile(site: Site) -> None:
+    site.inner.cut()
+    site.tell(OK)
+    for _ in range(10):
+        MemoryStore.apply(site.inner, "api", POLICY, OK, site.clock())
+    site.come_back()
+    assert site.tell(OK).circuit.version == site.stored().version
 
 
 def test_a_second_outage_continues_the_versions_of_the_first(site: Site) -> None:
@@ -618,6 +627,67 @@ def test_a_store_that_is_lost_is_queried_once_before_anything_is_saved(site: Sit
     site.clock.advance(RETRY_S)
     site.store.try_again()
     assert (len(queries), applied, site.store.is_lost) == (1, [], True)
+
+
+class Interrupted(Pushing):
+    """A store whose calls are interrupted, or whose replies are lost, as it is told to."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.next: list[str] = []
+        self.identities: list[str | None] = []
+
+    def apply(self, *args: Any, identity: str | None = None, **more: Any) -> Step:
+        what = self.next.pop(0) if self.next else ""
+        if what.startswith("lost"):
+            error = StoreUnavailable("flaky:", "the reply is lost", "wait")
+            error.in_doubt = what
+            raise error
+        if what == "interrupted before":
+            raise KeyboardInterrupt
+        done = super().apply(*args, **more)
+        self.identities.append(identity)
+        if what == "interrupted after":
+            raise KeyboardInterrupt
+        return done
+
+
+@pytest.fixture
+def interrupted() -> Site:
+    site = Site()
+    site.inner = inner = Interrupted(site.clock)
+    site.store = Resilient(inner, clock=site.clock)
+    inner.cut()
+    site.tell(BAD)
+    inner.mend()
+    return site
+
+
+@pytest.mark.parametrize("when", ["interrupted before", "interrupted after"])
+def test_an_update_is_saved_once_although_saving_it_was_interrupted(
+    interrupted: Site, when: str
+) -> None:
+    site, inner = interrupted, interrupted.inner
+    assert isinstance(inner, Interrupted)
+    inner.next = [when]
+    site.clock.advance(RETRY_S)
+    with pytest.raises(KeyboardInterrupt):
+        site.store.try_again()
+    site.come_back()
+    assert site.stored().totals.failed == 1
+
+
+def test_what_may_have_been_saved_is_sent_again_with_its_identity(interrupted: Site) -> None:
+    site, inner = interrupted, interrupted.inner
+    assert isinstance(inner, Interrupted)
+    inner.next = ["lost 1", "", "lost 2", "lost 3"]
+    for _ in range(3):
+        site.clock.advance(RETRY_S)
+        site.store.try_again()
+        assert site.store.is_lost
+    site.come_back()
+    assert inner.identities == ["lost 1", "lost 2"]
+    assert site.stored().totals.failed == 1
 
 
 # What the store pushes
