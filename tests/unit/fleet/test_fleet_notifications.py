@@ -215,12 +215,13 @@ def test_only_one_of_several_sends_at_a_time(receiver: Receiver) -> None:
 
 CHILD = """
 import sys
+from switchgear import Panel
 from switchgear.config import load_config
 from switchgear._fleet.delivery import Delivery
 from switchgear._fleet.fleet import Fleet
 
 config = load_config(sys.argv[1])
-fleet = Fleet.from_config(config)
+fleet = Fleet(Panel.from_config(config), config.crew, config.breakers)  # no thread that sends, too
 fleet.panel.breaker("provider/p").hold_open(by="ana", why="committed")
 Delivery(fleet, config.notifications[0]).run_once()
 """
