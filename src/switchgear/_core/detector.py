@@ -44,7 +44,7 @@ class Detector(Value):
 
     @classmethod
     def kinds(cls) -> "Iterator[type[Detector]]":
-        """Every subclass that has a `kind`, by its kind."""
+        """All subclasses that define a `kind`, including subclasses of subclasses."""
         for each in cls.__subclasses__():
             if "kind" in vars(each):
                 yield each
@@ -71,7 +71,7 @@ class Detector(Value):
         return None
 
     def judges_after(self, memory: Memory, signal: Signal, now_s: float) -> int:
-        """How many more such signals it needs before it begins to evaluate, and may be hot at once.
+        """How many more signals like this one it needs before it begins to evaluate and may trip at once.
 
         0: it evaluates already, abstains, or has no evidence.
         """
@@ -99,4 +99,4 @@ class Detector(Value):
 
 
 LAST_CHANCE = 0.999
-"""The highest heat below a trip: the next step decides."""
+"""The highest heat that does not trip: a maximum, or a factor for a share of the threshold."""

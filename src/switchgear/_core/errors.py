@@ -122,7 +122,7 @@ class WrongContext(SwitchgearError, RuntimeError):
 class OverrideRefused(SwitchgearError):
     """An operation needs the operator token, which was missing or wrong.
 
-    `args` are the circuit and, for any other operation than an override, its description.
+    `args` are the circuit and, for an operation other than an override, its description.
     """
 
     def __str__(self) -> str:
@@ -137,8 +137,8 @@ class OverrideRefused(SwitchgearError):
 class BudgetRefused(SwitchgearError):
     """A budget refused a request; nothing was reserved.
 
-    `node` is the one that refused, `why` the reason, `free_micros` the free amount in millionths of
-    a dollar (`None`: that is not the reason).
+    `node` is the node that refused, `why` the reason, `free_micros` the amount that is still free, in
+    millionths of a dollar (`None`: the amount is not the reason).
     """
 
     args: tuple[str, str, int | None]
@@ -155,7 +155,7 @@ class BudgetRefused(SwitchgearError):
 
     @property
     def free_micros(self) -> int | None:
-        """What is still free."""
+        """The amount that is still free, in millionths of a dollar; `None`: the amount is not the reason."""
         return self.args[2]
 
     def __str__(self) -> str:
@@ -225,7 +225,7 @@ class LockLost(SwitchgearError):
 
 
 class StoreError(SwitchgearError):
-    """An operation of a store failed. `store` is its URL, `why` the cause."""
+    """An operation of a store failed. `store` is its URL, `why` the cause, `what_to_do` the remedy."""
 
     args: tuple[str, str, str]
     problem: ClassVar[str] = "failed"
@@ -233,7 +233,7 @@ class StoreError(SwitchgearError):
     in_doubt: str | None = None
     """The id of a message that may have been applied although its reply was lost."""
     before_in_doubt: str | None = None
-    """The same for the message that was sent before it; an empty text: that one is applied."""
+    """The same for the message that was sent before it; an empty string: that message was applied."""
 
     def __init__(self, store: str, why: str, what_to_do: str) -> None:
         super().__init__(store, why, what_to_do)
@@ -254,7 +254,7 @@ class StoreError(SwitchgearError):
         return self.args[2]
 
     def again(self) -> Self:
-        """A copy, because an exception is raised only once."""
+        """A copy to raise: each exception object is raised only once."""
         return type(self)(*self.args)
 
     def __str__(self) -> str:
@@ -262,19 +262,19 @@ class StoreError(SwitchgearError):
 
 
 class StoreUnavailable(StoreError):
-    """It cannot be reached, or did not respond in time. Trying again may help."""
+    """The store cannot be reached, or did not respond in time. Trying again may help."""
 
     problem = "cannot be reached"
 
 
 class StoreFull(StoreError):
-    """There is no space left to write."""
+    """The store has no space left to write."""
 
     problem = "is full"
 
 
 class StoreReadOnly(StoreError):
-    """It can be read but not written."""
+    """The store can be read but not written."""
 
     problem = "is read-only"
 
@@ -286,7 +286,7 @@ class StoreCorrupt(StoreError):
 
 
 class StoreTooNew(StoreError):
-    """It was written by a newer Switchgear."""
+    """The store was written by a newer version of Switchgear."""
 
     problem = "is too new"
 

@@ -85,7 +85,7 @@ class ReportTimes(NamedTuple):
 def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> Step:
     """Fold a message into a circuit that other processes share. Pure.
 
-    The same as `step` for a message without a source, to a circuit with nothing recent.
+    Same as `step` if the message has no source and the circuit has no recent evidence.
     """
     source = message.source if isinstance(message, Record) else None
     if circuit.recent is None and source is None:
@@ -95,10 +95,11 @@ def fold(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
 
 
 def fold_records(policy: Policy, circuit: Circuit, records: Sequence[DatedRecord]) -> Step:
-    """Fold records of several processes, each with the time of its message, as one. Pure.
+    """Fold records of several processes together, each at the time of its message. Pure.
 
-    The counts are those of folding one after the other. Evidence is complete up to a later time,
-    because all of these processes have reported, and it is evaluated once instead of with each record.
+    The counts equal those of folding the records one after the other. The evidence is final up to a
+    later time, because all of these processes have reported, and it is evaluated once instead of with
+    each record.
     """
     records = sorted(records, key=_at_s)
     if circuit.recent is None and all(each.record.source is None for each in records):
@@ -178,7 +179,7 @@ def summary(circuit: Circuit) -> Circuit:
 
 
 def is_summary(circuit: Circuit) -> bool:
-    """Whether another process has folded the evidence, of which this is the summary."""
+    """Whether this is a `summary` of a circuit whose evidence another process has folded."""
     return circuit.recent is not None and circuit.recent.version != circuit.version
 
 
@@ -188,7 +189,7 @@ def is_crowded(circuit: Circuit) -> bool:
 
 
 def is_pending(circuit: Circuit) -> bool:
-    """Whether a part of the evidence waits for other processes and is not judged yet."""
+    """Whether a part of the evidence waits for other processes and is not evaluated yet."""
     recent = circuit.recent
     return recent is not None and len(recent.tells) > recent.final
 
@@ -211,7 +212,7 @@ def others(circuit: Circuit, process: str, now_s: float) -> int:
 
 
 def _date_records(message: Record, now_s: float, last: Record | None) -> tuple[DatedRecord, ...]:
-    """The signals of a message, each with its time; one that equals the `last` is the same object."""
+    """The signals of a message, each with its time; a record that equals `last` becomes the same object."""
     signal, source = message.signal, message.source
     left = signal.count
     dated = []
@@ -289,7 +290,7 @@ def _at_s(dated: DatedRecord) -> float:
 def _times(
     recent: Recent, sources: Sequence[ReportSource], last: ReportSource | None, now_s: float
 ) -> ReportTimes:
-    """The reports including these sources, of which `last` sent the last message."""
+    """The report times after these sources have reported; `last` is the source of the last message."""
     since_s = now_s - LIVE_S
     reports = {name: at_s for name, at_s in recent.reports if at_s > since_s}
     for process, upto_s, _ in sources:

@@ -182,9 +182,9 @@ def standing(policy: Policy, circuit: Circuit | Draft, now_s: float) -> Verdict:
 
 
 def refuses_until_s(policy: Policy, circuit: Circuit | Draft) -> float:
-    """Until when this state refuses every call, so that refusing needs no message.
+    """The time until which this state refuses every call, so that a caller can refuse without a message.
 
-    Minus infinity: a call may be admitted now. Infinity: until something else changes it.
+    Minus infinity: a call may be admitted now. Infinity: only another message can change that.
     """
     if circuit.mode is Mode.HELD_OPEN:
         until_s = None if circuit.order is None else circuit.order.until_s
@@ -245,9 +245,9 @@ FORGET_ISOLATED_S = 600.0
 
 
 def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> Step:
-    """Fold one message into a circuit at a time. Pure.
+    """Fold one message into a circuit at the time `now_s`. Pure.
 
-    Returns the same circuit object when nothing changed, so that a store need not write it.
+    Returns the same circuit object if nothing changed, so that a store need not write it.
     """
     draft = Draft(policy, circuit, now_s)
     _advance(draft)
@@ -265,8 +265,8 @@ def step(policy: Policy, circuit: Circuit, message: Message, now_s: float) -> St
 def count_only(policy: Policy, circuit: Circuit, tells: Sequence[DatedRecord]) -> Circuit:
     """Count these signals without changing the phase. Pure.
 
-    For evidence that may be incomplete, and for evidence that has been judged before: `evidence.py`.
-    The circuit is closed or tripping.
+    For evidence that may be incomplete or was evaluated before: see `evidence.py`. The circuit must be
+    closed or tripping.
     """
     if not tells:
         return circuit
@@ -306,15 +306,15 @@ def _advance(draft: Draft) -> None:
     if draft.phase is Phase.OPEN:
         retry_at_s = draft.outage.retry_at_s
         if retry_at_s is not None and not draft.policy.recovery.ends:
-            # It was opened under another policy, and the present one never retries.
+            # The circuit was opened under another policy, and the present one never retries.
             draft.outage = draft.outage._replace(retry_at_s=None)
         elif retry_at_s is not None and draft.now_s >= retry_at_s:
             _end_wait(draft)
     elif draft.phase is Phase.HALF_OPEN:
         if draft.policy.recovery.probes:
             _expire_leases(draft)
-            _decide(draft, Signal(), "failed")  # it may have been stored under another policy
-        else:  # the circuit was stored under another policy than it is loaded by
+            _decide(draft, Signal(), "failed")  # the stored policy may have needed other results
+        else:  # the stored policy had probes, and the present one has none
             _open(draft, draft.outage.reason, Signal(), admit=draft.outage.admit, failed_probes=0)
     elif draft.phase is Phase.TRIPPING:
         _judge(draft, Signal())
@@ -380,7 +380,7 @@ def _grant(draft: Draft) -> Permit | None:
 
 
 def _reduced_load(draft: Draft) -> Permit | None:
-    """Whether this call is in the admitted share, which is spread evenly over the calls."""
+    """A permit if this call is in the admitted share, which is spread evenly over the calls."""
     outage = draft.outage
     if not outage.admit:
         return None
@@ -397,8 +397,8 @@ def _reduced_load(draft: Draft) -> Permit | None:
 def _record(draft: Draft, signal: Signal, permit: Permit | None) -> None:
     """Fold a signal as if each of its `count` equal results were recorded alone, one after the other.
 
-    They are folded in parts in which only counts change, so a million costs little more than one.
-    No time passes between them.
+    The results are folded in parts within which only counts change, so that a million cost little more
+    than one. No time passes between them.
     """
     if signal.refused:
         draft.count(refused=signal.refused)
@@ -427,7 +427,7 @@ def _record_one(draft: Draft, signal: Signal, permit: Permit | None) -> None:
         draft.failures = _with_failure(draft.failures, draft.now_s, signal)
     if draft.phase is Phase.HALF_OPEN and _is_probing(draft, permit):
         _judge_probe(draft, signal, permit)
-    else:  # so does the result of an ordinary call that was admitted besides the probes
+    else:  # also for an ordinary call that a half-open circuit admitted under reduced load
         draft.memories = draft.policy.fold(draft.memories, signal, draft.now_s)
         _judge(draft, signal)
 
@@ -444,10 +444,10 @@ def _is_probing(draft: Draft, permit: Permit | None) -> bool:
 
 
 def _part(draft: Draft, signal: Signal, permit: Permit | None, left: int) -> int:
-    """How many of the `left` signals can be folded at once: those before the first that may decide.
+    """How many of the `left` remaining results can be folded at once: those before the first that may decide.
 
-    One of them has just been folded. The heat of every detector then moves in one direction until
-    one of them begins to evaluate, so bisection finds the first change.
+    One result has just been folded. From then on, the heat of every detector moves in one direction
+    until a detector begins to evaluate, so bisection finds the first change.
     """
     if _is_probing(draft, permit):
         if signal.ok is None:
@@ -483,7 +483,7 @@ def _is_late(circuit: Circuit | Draft, permit: Permit) -> bool:
 
 
 def _judge(draft: Draft, signal: Signal) -> None:
-    """Change the phase by the evidence; while the circuit probes, only reduce the load."""
+    """Change the phase according to the evidence; of an open or half-open circuit, only reduce the load."""
     policy, now_s = draft.policy, draft.now_s
     draft.heat = heat = policy.heat(draft.memories, now_s)
     warn_at = policy.calm_below if draft.phase is Phase.TRIPPING else policy.tripping_at
@@ -543,7 +543,7 @@ def _decide(draft: Draft, signal: Signal, objection: str) -> None:
 
 
 def _free(draft: Draft, permit: Permit) -> None:
-    """Remove the probe from the running or the expired ones."""
+    """Remove the probe from the running and the expired probes."""
     probing = draft.probing
     draft.probing = probing._replace(
         permits=tuple(other for other in probing.permits if other != permit),
@@ -603,7 +603,7 @@ def _close(draft: Draft, reason: str) -> None:
 
 def _obey(draft: Draft, order: Override) -> None:
     if order.mode is not None:
-        # The author of an event is history; the author of a hold is state.
+        # Only what holds from now on is stored; the kind of the event and the probe are not.
         draft.mode = order.mode
         draft.order = order._replace(kind=EventKind.ORDERED, probe=False)
         if order.mode is Mode.AUTO:

@@ -170,7 +170,7 @@ class WindowEnd(Recovery):
 
 
 class Latched(Recovery):
-    """Stays open until an operator resets it."""
+    """Stays open until an operator resets the circuit (manual reset)."""
 
     __slots__ = ()
     kind: ClassVar[str] = "latched"
@@ -180,7 +180,7 @@ class Latched(Recovery):
         super().__init__()
 
     def wait_s(self, key: str, failed_probes: int, signal: Signal, now_s: float) -> None:
-        """Infinity."""
+        """Return `None`: there is no end."""
 
 
 def spread(key: str, now_s: float) -> float:
@@ -235,11 +235,11 @@ class AnyDetector(Combine):
         super().__init__()
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
-        """That of the hottest detector."""
+        """The heat of the hottest detector."""
         return max(heats)
 
     def reason(self, detectors: Sequence[Detector], readings: Sequence[Reading]) -> str:
-        """That of the hottest detector."""
+        """The reason of the hottest detector."""
         hottest = readings[0]
         for reading in readings[1:]:
             if reading.heat > hottest.heat:
@@ -258,11 +258,11 @@ class AnyDetector(Combine):
 class WeightedSum(Combine):
     """Each detector that trips adds its weight; the circuit trips when the sum reaches `threshold`.
 
-    Weights go by kind: `WeightedSum({"failure_rate": 40, "slow_calls": 20}, threshold=60)`.
+    Weights are given by kind: `WeightedSum({"failure_rate": 40, "slow_calls": 20}, threshold=60)`.
 
-    - `alone_from`: `None` (the default): every detector needs a weight. A share of the heat, 0 to 1:
+    - `alone_from`: `None` (the default): every detector needs a weight. A heat, above 0 and at most 1:
       detectors without a weight are allowed, and each can trip the circuit alone. Below this heat
-      they do not count; from it on the circuit is at least as hot as they are.
+      such a detector has no effect; from it on, the circuit is at least as hot as the detector.
     """
 
     __slots__ = ("weights", "threshold", "alone_from")  # noqa: RUF023  the constructor's order
@@ -305,7 +305,7 @@ class WeightedSum(Combine):
         return () if self.alone_from is None else (self.alone_from,)
 
     def check(self, detectors: Sequence[Detector]) -> None:
-        """Raise ValueError unless every detector has a weight or counts alone, every weight has a detector, and the sum can trip."""
+        """Raise ValueError unless weights and detectors match, and the sum of the weights can trip."""
         weights = dict(self.weights)
         kinds = [detector.kind for detector in detectors]
         for kind in kinds:
@@ -324,7 +324,7 @@ class WeightedSum(Combine):
             )
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
-        """The sum of the weights of tripping detectors divided by the threshold; or the hottest that counts alone, if higher."""
+        """The sum of the weights of tripping detectors divided by the threshold, or the heat of the hottest detector without a weight if that is higher."""
         share = self._share_of_threshold(self.score(detectors, heats))
         return max(share, self._hottest_alone(detectors, heats)[0])
 
@@ -552,7 +552,7 @@ def _known_detectors() -> str:
 
 def needs_successes(policy: Policy) -> bool:
     """Whether a success that is recorded late can change the reading of a detector."""
-    # A loop: a generator would take longer than the question, which each message to a store asks.
+    # A loop is faster than a generator, and every message to a store calls this function.
     for detector in policy.detectors:  # noqa: SIM110
         if detector.needs_successes:
             return True

@@ -1,7 +1,7 @@
 """The types of the state machine: circuits, messages, verdicts and events.
 
-State is a value (`Circuit`), what changes it is a message (`Acquire`, `Record`, `Override`), what happened
-is an `Event`. All are immutable, so threads can share them.
+A `Circuit` is the state, a message (`Acquire`, `Record`, `Override`) changes it, and an `Event` describes a
+change. All are immutable, so threads can share them.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 def by_type(kind: type[T]) -> type[T]:
-    """Make a named tuple equal only to its own type: `Permit(1) != (1, 0, None)`."""
+    """Decorate a named tuple so that it equals only its own type: `Permit(1) != (1, 0, None)`."""
 
     def equal(self: T, other: object) -> bool:
         return type(self) is type(other) and tuple.__eq__(self, other)
@@ -25,7 +25,7 @@ def by_type(kind: type[T]) -> type[T]:
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """A named tuple as a dictionary that JSON can hold: tuples as lists, enums as texts."""
+    """A named tuple as a JSON-compatible dictionary: tuples become lists, enums become strings."""
     return {name: _to_json(member) for name, member in zip(value._fields, value, strict=True)}
 
 
@@ -38,7 +38,7 @@ def _to_json(value: Any) -> Any:
 
 
 class Phase(StrEnum):
-    """The state that follows from the evidence. Also a text: `Phase.OPEN == "open"`."""
+    """The state that follows from the evidence. Also a string: `Phase.OPEN == "open"`."""
 
     CLOSED = "closed"
     TRIPPING = "tripping"
@@ -66,7 +66,7 @@ class EventKind(StrEnum):
     ORDERED = "ordered"
     """An operator changed the mode, or reset the circuit."""
     LOAD_CUT = "load_cut"
-    """An open or half-open circuit that still admitted a share admits less."""
+    """An open or half-open circuit under reduced load admits a smaller share than before."""
     HOLD_ENDED = "hold_ended"
     """The time of an operator's hold is over; the evidence decides again."""
     PROBE_EXPIRED = "probe_expired"
@@ -76,17 +76,17 @@ class EventKind(StrEnum):
     STORE_BACK = "store_back"
     """The store is available again, and has saved what happened in the meantime."""
     STATE_UNREADABLE = "state_unreadable"
-    """The stored state could not be read; it was set aside and the circuit starts fresh."""
+    """The stored state could not be read; it was saved separately, and the circuit starts without it."""
     UNDECIDED = "undecided"
     """A hook could not decide: it admitted or refused as configured; the reason is in the event."""
     CALL_EXPIRED = "call_expired"
     """A tool call of an agent started and its end was never reported; it counts as lost."""
     RULE_BROKEN = "rule_broken"
-    """An agent tried what a rule forbids; it was refused."""
+    """An agent tried to do what a rule forbids; the call was refused."""
     ISOLATED = "isolated"
     """One process fails while others succeed: only this process refuses its calls; the circuit stays closed."""
     REJOINED = "rejoined"
-    """A process that was isolated calls again, or has ended."""
+    """An isolated process admits its calls again, or has ended."""
     GUARD_CHANGED = "guard_changed"
     """The guard of an agent has changed: its configuration, or the settings that contain its hooks."""
     INTERVENED = "intervened"
@@ -99,8 +99,8 @@ class EventKind(StrEnum):
 class AgentStep(NamedTuple):
     """One step of an agent: the tool, its arguments, its result, and the thought before it.
 
-    Texts as the agent wrote them, redacted; they may be shortened, so readers must not
-    depend on their ends.
+    The texts are the agent's own, with secrets redacted. They may be shortened, so do not depend
+    on how they end.
     """
 
     tool: str = ""
@@ -113,10 +113,10 @@ class AgentStep(NamedTuple):
     call_key: str = ""
     """A digest of the uncut arguments; empty: `args` is uncut, or the digest is unknown."""
     result_key: str = ""
-    """A digest of the uncut result, likewise."""
+    """A digest of the uncut result; empty: `result` is uncut, or the digest is unknown."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -124,31 +124,33 @@ class SignalFields(NamedTuple):
     """The fields of a `Signal`."""
 
     ok: bool | None = None
-    """Whether it succeeded. `None` is no evidence: a cancelled call, a returned permit."""
+    """Whether the call succeeded. `None` is no evidence: the call was cancelled, or its permit returned."""
     seconds: float | None = None
+    """Duration of the call in seconds."""
     error: str | None = None
     """One line about the failure, already redacted."""
     retry_after_s: float | None = None
-    """The wait that the other side requested, in seconds from now."""
+    """The wait that the service requested with Retry-After, in seconds from now."""
     count: int = 1  # type: ignore[assignment]  # hides tuple.count
-    """Number of equal results in a row; 0 only moves the time."""
+    """Number of equal results in a row; 0 only advances the time."""
     refused: int = 0
-    """Calls refused by a snapshot of this circuit since the last message."""
+    """Number of calls refused from a local copy of the circuit since the last message."""
     cost_micros: int | None = None
     """Cost in millionths of a dollar."""
     files_changed: int | None = None
     """Number of files that differ from before, committed or not."""
     tests_passing: int | None = None
+    """Number of tests that pass."""
     output_chars: int | None = None
     """Length of the output in characters."""
     at_s: float | None = None
     """When it was measured, in seconds since the epoch."""
     step: AgentStep | None = None
-    """The agent's step, if this is one."""
+    """The agent's step, if the signal describes one."""
     state: str | None = None
-    """A key of the state of the files after it: equal keys mean equal files."""
+    """A key for the contents of the files after the call: equal keys mean equal files."""
     failing_tests: str | None = None
-    """A key of the set of failing tests: equal keys mean the same tests."""
+    """A key for the set of failing tests: equal keys mean the same tests."""
     context_used: float | None = None
     """The share of the agent's context window that is in use: 0 to 1."""
     idle_s: float | None = None
@@ -161,7 +163,13 @@ class SignalFields(NamedTuple):
 
 @by_type
 class Signal(SignalFields):
-    """Facts about one result; `None` means "not measured": detectors that need it abstain. Keywords only."""
+    """Facts about one result. All arguments are keywords.
+
+    `None` means "not measured": detectors that need the value abstain.
+
+    >>> Signal(ok=False, seconds=2.5, error="HTTP 529").error
+    'HTTP 529'
+    """
 
     __slots__ = ()
 
@@ -214,7 +222,7 @@ class Signal(SignalFields):
         return (), self._asdict()
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -223,13 +231,14 @@ class Permit(NamedTuple):
     """Permission for one call. A result with a permit of an older generation is stale."""
 
     generation: int
+    """The generation of the circuit when it admitted the call."""
     probe: int = 0
     """Number of the probe, from 1; 0 is an ordinary call."""
     lease_until_s: float | None = None
     """When another probe may replace this one; its result still counts."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -238,25 +247,25 @@ class Acquire(NamedTuple):
 
 
 class ReportSource(NamedTuple):
-    """Which process reports a signal to a circuit that several share, and when it happened."""
+    """Which process reports a signal to a shared circuit, and when the results occurred."""
 
     process: str
     upto_s: float
     """The time up to which this process has reported everything."""
     times: tuple[tuple[float, int], ...] = ()
-    """Pairs of a time and how many of the signal's `count` happened then; empty: all of them now."""
+    """Pairs of a time and how many of the signal's `count` results occurred then; empty: all of them now."""
 
 
 @by_type
 class Record(NamedTuple):
-    """Records a result. Without a permit: an observation from outside, now."""
+    """Records a result. Without a permit, the result is an observation from outside, made now."""
 
     signal: Signal
     permit: Permit | None = None
     source: ReportSource | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -274,7 +283,7 @@ REMARKS = frozenset(
         EventKind.SECOND_OPINION,
     }
 )
-"""The kinds of events that Switchgear records without an operator; they change nothing else."""
+"""The kinds of remarks: events that Switchgear records without an operator."""
 
 
 @by_type
@@ -282,29 +291,33 @@ class Override(NamedTuple):
     """An operator's override: changes the mode, clears the evidence, or requests a probe."""
 
     by: str
+    """The author, as shown in the event."""
     why: str
+    """The reason, as shown in the event."""
     mode: Mode | None = None
+    """The new mode; `None`: unchanged."""
     reset: bool = False
+    """Clear the evidence and the totals, and close the circuit."""
     kind: EventKind = EventKind.ORDERED
-    """The kind of the event; a kind other than ORDERED is a remark of Switchgear, not an operator's override."""
+    """The kind of the event; a kind in `REMARKS` is a remark of Switchgear, not an operator's override."""
     until_s: float | None = None
-    """When the mode ends, on the circuit's clock; `None`: when it is released."""
+    """When the mode ends, on the circuit's clock; `None`: not before an operator changes it."""
     probe: bool = False
     """Admit a probe on an open circuit now, before its cooldown ends."""
     process: str = ""
-    """The process that a remark is about, such as `process 17 on web-3`; `until_s` is its next probe."""
+    """The process that a remark is about, such as `process 17 on web-3`; `until_s` is when it probes next."""
 
     @property
     def is_override(self) -> bool:
-        """Whether it needs the operator token: everything does except a remark that changes nothing.
+        """Whether the message needs the operator token: only a remark that changes nothing does not.
 
-        The kind alone does not decide: a remark that also sets the mode or resets is an override.
+        The kind alone does not decide: a remark that also sets the mode, resets or probes is an override.
         """
         changes = self.mode is not None or self.reset or self.probe
         return self.kind not in REMARKS or changes
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -320,14 +333,14 @@ class Reading(NamedTuple):
     reason: str
     """The evidence in words, with the threshold."""
     value: float | None = None
-    """The evidence in numbers, such as 3 (failures in a row); `None`: it has none."""
+    """The evidence as a number, such as 3 (failures in a row); `None`: the detector has no number."""
     threshold: float | None = None
     """The threshold for the value."""
     unit: str = ""
-    """The unit of both: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
+    """The unit of `value` and `threshold`: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -339,7 +352,7 @@ class Failure(NamedTuple):
 
 
 class OpenState(NamedTuple):
-    """Why and how long the circuit is open; `NO_OUTAGE` for a closed circuit."""
+    """Why and for how long the circuit is open; `NO_OUTAGE` for a closed circuit."""
 
     opened_at_s: float = 0.0
     retry_at_s: float | None = None
@@ -350,7 +363,7 @@ class OpenState(NamedTuple):
     admit: float = 0.0
     """The share of calls that is still admitted: 0 is none, 0.25 is one call in four."""
     asked: int = 0
-    """Number of calls under reduced load, to admit an even share of them."""
+    """Number of requests under reduced load; used to spread the admitted calls evenly."""
     reason: str = ""
 
 
@@ -361,7 +374,7 @@ class Probing(NamedTuple):
     issued: int = 0
     successes: int = 0
     expired: tuple[int, ...] = ()
-    """The last probes whose lease ended without a result: each may still report once."""
+    """The numbers of the last probes whose lease ended without a result: each may still report once."""
     failures: int = 0
 
 
@@ -382,7 +395,7 @@ class Totals(NamedTuple):
     """The sum of the recorded costs, in millionths of a dollar."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -409,8 +422,9 @@ class Recent(NamedTuple):
     base: MaybeCircuit
     """The circuit before it; `None`: no evidence is pending."""
     tells: tuple[DatedRecord, ...]
+    """The recent signals, in the order of their times."""
     final: int
-    """How many of them are final; a late report is still inserted before them."""
+    """How many of `tells` are final; a late report is still inserted before them."""
     reports: tuple[tuple[str, float], ...]
     """The participating processes, and up to when each has reported everything."""
     settled: MaybeCircuit = None
@@ -444,11 +458,13 @@ class Circuit(NamedTuple):
     order: Override | None = None
     """The last override that set the mode, with its author and reason."""
     generation: int = 1
+    """Increases when the circuit opens, starts to probe or closes; results of earlier permits are then stale."""
     version: int = 0
-    """Rises with every change; the higher version is the newer state."""
+    """Increases with every change; the higher version is the newer state."""
     event_seq: int = 0
+    """The number of the last event."""
     seen_s: float = 0.0
-    """The latest time seen; the time of a circuit never runs backwards."""
+    """The time of the latest message; the time of a circuit never runs backwards."""
     heat: float = 0.0
     outage: OpenState = NO_OUTAGE
     probing: Probing = NO_PROBES
@@ -457,13 +473,10 @@ class Circuit(NamedTuple):
     recent: Recent | None = None
     """Evidence that late reports of other processes may precede; see `evidence.py`."""
     isolated: tuple[Isolated, ...] = ()
-    """The processes that refuse their own calls, the latest last."""
+    """The processes that refuse their own calls, the most recent last."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them, without what only detectors and stores read.
-
-        These are `memories` and `recent`.
-        """
+        """The fields by name, as JSON-compatible values, without the internal ones: `memories` and `recent`."""
         data = to_dict(self._replace(memories=(), recent=None))
         del data["memories"], data["recent"]
         return data
@@ -484,7 +497,7 @@ class Verdict(NamedTuple):
     """Admitted only because of the mode."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 
@@ -506,7 +519,7 @@ class Event(NamedTuple):
     retry_after_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """The fields by name, as JSON-compatible values."""
         return to_dict(self)
 
 

@@ -18,7 +18,7 @@ class Value:
     __slots__ = ()
 
     def __init__(self, **fields: Any) -> None:
-        """Set the fields; for the constructors of subclasses, which check them before."""
+        """Set the fields; called by the constructors of subclasses, which check the values first."""
         names: tuple[str, ...] = type(self).__slots__
         if fields.keys() != set(names):
             expected = ", ".join(names) or "nothing"
@@ -67,7 +67,7 @@ def _remake(kind: type[Value], fields: dict[str, Any]) -> Value:
 # A limit, because a larger integer is finite but cannot be converted to a float.
 _LARGEST = math.nextafter(math.inf, 0.0)
 _UNCOUNTABLE = 2**63
-# `int | float` would be built again for each number of each state that is read.
+# A constant, because `int | float` would be evaluated for each number of each state that is loaded.
 _NUMBERS = (int, float)
 
 # Each check names the owner and field, the value, and the rule, and returns the value.
@@ -112,7 +112,7 @@ def check_fraction(
 
 
 def check_at_least(field: str, value: Any, least: float) -> float:
-    """A finite number not under `least`."""
+    """A finite number of at least `least`."""
     number = _number(field, value, f"must be a finite number of at least {least:g}")
     if number < least:
         raise ValueError(f"{field} is {value!r}: it must be a finite number of at least {least:g}")

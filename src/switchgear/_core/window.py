@@ -29,7 +29,7 @@ class CountWindow(NamedTuple):
     oldest_length: int = 0
 
     def push(self, *, hit: bool, count: int, size: int) -> "CountWindow":
-        """Add `count` equal signals and drop what no longer fits into `size`."""
+        """Add `count` equal signals and drop the oldest beyond `size`."""
         total, hits, newest, newest_length, middle, oldest, oldest_length = self
         added = min(count, size)
         total += added
@@ -47,7 +47,7 @@ class CountWindow(NamedTuple):
         return grown if total <= size else grown.fit(size)
 
     def fit(self, size: int) -> "CountWindow":
-        """Without the oldest signals that do not fit into `size`."""
+        """The window without the oldest signals beyond `size`."""
         total, hits, newest, newest_length, middle, oldest, oldest_length = self
         over = total - size
         if over <= 0:
@@ -84,7 +84,7 @@ class CountWindow(NamedTuple):
         bits = int(values.check_text("the bits of a window", digits), 16)
         if f"{bits:x}" != digits or bits < 0 or bits.bit_length() > length:
             raise ValueError(f"a window of {length} signals cannot hold the bits {digits!r}")
-        # Truncated before it is chunked, so that a wrong length cannot use that much memory.
+        # Truncated before it is split into chunks, so that a wrong length cannot exhaust the memory.
         total = min(length, size)
         bits &= (1 << total) - 1
         oldest_length = total % BITS
@@ -127,7 +127,7 @@ class TimeQueue(NamedTuple):
         return TimeQueue(length + count, newest, middle, oldest, start)
 
     def drop(self, count: int) -> "TimeQueue":
-        """The queue without the oldest `count` times; it must have that many."""
+        """The queue without the oldest `count` times; it must hold at least `count`."""
         length, newest, middle, oldest, start = self
         if count == length:
             return TimeQueue()

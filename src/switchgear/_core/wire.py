@@ -155,22 +155,24 @@ def dump_dated(dated: DatedRecord) -> list[Any]:
 
 
 def _load_recent(policy: Policy, circuit: Circuit, data: Any) -> Recent | None:
-    """What is recent; `None` for what cannot be read: the circuit itself has it folded in."""
+    """The recent evidence; `None` if it cannot be read, because the circuit itself already contains it."""
     try:
         version, final = _count(data["version"]), _count(data["final"])
         reports = tuple((_text(name), _number(at_s)) for name, at_s in data["reports"])
         if data["base"] is None:
             return Recent(version, None, (), 0, reports)
-        tells = []
+        tells: list[DatedRecord] = []
         for at_s, *rest in data["tells"]:
             if rest:
                 signal, permit = rest
-                tell = Record(_signal(signal), None if permit is None else Permit(*permit))
-            tells.append(DatedRecord(_number(at_s), tell))  # a lone time: the same signal again
+                record = Record(_signal(signal), None if permit is None else Permit(*permit))
+            else:  # a time alone: the same signal again
+                record = tells[-1].record
+            tells.append(DatedRecord(_number(at_s), record))
         settled = _earlier(policy, circuit, data["settled"]) if "settled" in data else None
         base = _earlier(policy, circuit, data["base"])
         return Recent(version, base, tuple(tells), final, reports, settled)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError):
         return None
 
 
@@ -309,7 +311,7 @@ def _totals(data: dict[str, Any]) -> Totals:
     return Totals(**{name: _count(value) for name, value in data.items()})
 
 
-# Most numbers are plain, and each circuit that is read has dozens of them.
+# Most numbers are plain, and each circuit that is loaded has dozens of them: a fast path.
 
 
 def _count(value: Any) -> int:

@@ -16,7 +16,7 @@ from golden.scenarios import ALL_DETECTORS, SCENARIOS, lived
 from switchgear._core import wire
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, Override, Phase, Record, Signal
+from switchgear._core.types import Acquire, DatedRecord, Override, Phase, Record, Signal
 from switchgear._core.wire import (
     WireError,
     detector_names,
@@ -196,6 +196,28 @@ def test_probes_that_hung_are_stored_and_what_was_stored_without_them_loads() ->
     assert load_circuit(policy, without).probing.expired == ()
     with pytest.raises(WireError, match="expired is 'x': it must be a list"):
         load_circuit(policy, changed(data, ("probing", "expired"), "x"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"tells": [[1.0]]},  # "the same signal again", and there is none before
+        {"tells": [[]]},
+        {"tells": [[1.0, [True], None, 2]]},
+        {"tells": 5},
+        {"final": -1},
+        {"base": {"phase": "ajar"}},
+        {"reports": [["web"]]},
+    ],
+    ids=repr,
+)
+def test_recent_evidence_that_is_damaged_is_dropped(damage: dict[str, Any]) -> None:
+    recent = {"version": 1, "base": {}, "tells": [[1.0, [True], None]], "final": 0, "reports": []}
+    policy, data = Policy(ALL_DETECTORS), stored()
+    whole = load_circuit(policy, {**data, "recent": recent}).recent
+    assert whole is not None
+    assert whole.tells == (DatedRecord(1.0, Record(Signal(ok=True))),)
+    assert load_circuit(policy, {**data, "recent": {**recent, **damage}}).recent is None
 
 
 @pytest.mark.parametrize("path", EVENTS, ids=named)
