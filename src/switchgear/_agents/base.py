@@ -24,12 +24,12 @@ from switchgear._agents.fields import command_output, count
 from switchgear._text.agent_text import (
     LONGEST_ERROR,
     LONGEST_OUTPUT,
-    asks,
     call_key,
     clean,
     files_of,
+    final_question,
+    is_only_frame,
     one_line,
-    says_nothing,
     summarise,
 )
 from switchgear._text.fingerprint import digest
@@ -152,7 +152,7 @@ class StreamReader:
             return
         arguments = self._arguments.pop(str(call_id), None)
         changed = (files or files_of(call.tool, arguments)) if ok else ()
-        silent = not ok and says_nothing(output)
+        silent = not ok and is_only_frame(output)
         error = None if ok else clean(output, LONGEST_ERROR)
         if silent:  # else all such failures would look like one
             error = (
@@ -165,7 +165,7 @@ class StreamReader:
         )
 
     def question_in(self, text: str) -> Iterator[StreamEvent]:
-        if question := asks(text):
+        if question := final_question(text):
             yield Question(question, by_tool=False)
 
 

@@ -353,7 +353,7 @@ class AgentProcess:
             while status in ready.get_map():
                 patience_s = min(_TICK_S, self._patience_s(began_s, last_output_s))
                 found = ready.select(patience_s)
-                before_s, looked_s = looked_s, AWAKE.looked(looked_s, patience_s)
+                before_s, looked_s = looked_s, AWAKE.read_after(looked_s, patience_s)
                 if self.is_paused:
                     began_s += looked_s - before_s
                     last_output_s += looked_s - before_s

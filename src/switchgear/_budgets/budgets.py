@@ -38,7 +38,7 @@ from switchgear._core.types import Signal
 from switchgear._detectors import TotalCost
 from switchgear._sinks.dispatch import log_exception, log_warning
 from switchgear._stores.base import Amended, Ledger, checked_name
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 from switchgear._text.formats import Money, micros_of
 from switchgear._text.redact import redacted_name
 
@@ -92,11 +92,11 @@ class Reservation:
 
     async def asettle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
         """`settle` without blocking the event loop."""
-        return await beside(lambda: self.settle(cost_micros, tags=tags))
+        return await run_in_thread(lambda: self.settle(cost_micros, tags=tags))
 
     async def arenew(self, lease_s: float = LEASE_S) -> None:
         """`renew` without blocking the event loop."""
-        await beside(lambda: self.renew(lease_s))
+        await run_in_thread(lambda: self.renew(lease_s))
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +108,7 @@ class Reservation:
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await beside(lambda: self._finish(error))
+        await run_in_thread(lambda: self._finish(error))
 
     def _finish(self, error: object) -> None:
         if not self._is_open:
@@ -323,7 +323,7 @@ class Budgets:
         self, node: str, amount_micros: int | None = None, **options: Unpack[ReserveOptions]
     ) -> Reservation:
         """`reserve` without blocking the event loop; a task that is cancelled holds no reservation."""
-        return await beside(
+        return await run_in_thread(
             lambda: self.reserve(node, amount_micros, **options), Reservation.release
         )
 
@@ -375,7 +375,7 @@ class Budgets:
         self, node: str, cost_micros: int, *, who: str = "", tags: "Tags | None" = None
     ) -> None:
         """`charge` without blocking the event loop."""
-        await beside(lambda: self.charge(node, cost_micros, who=who, tags=tags))
+        await run_in_thread(lambda: self.charge(node, cost_micros, who=who, tags=tags))
 
     def limit(
         self,

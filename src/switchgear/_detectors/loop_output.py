@@ -33,7 +33,7 @@ class Outputs(NamedTuple):
         return Outputs(latest, (*baseline, chars)[-BASELINE:], 0)
 
     def settled(self, more: int) -> "Outputs":
-        """The number of further equal outputs after which only the count changes."""
+        """The outputs after `more` further ones equal to the latest, when only the count still changes."""
         return self._replace(low=self.low + more) if self.low else self
 
     def has_recovered_from(self, before: "Outputs") -> bool:
@@ -73,7 +73,7 @@ class Standstill(NamedTuple):
     """Iterations without progress, and the values that the next one is compared with."""
 
     iterations: int = 0
-    """Without progress, in a row."""
+    """Number of iterations in a row without progress."""
     best_tests: int | None = None
     progress_at_s: float | None = None
     """When the last progress was measured, in seconds since the epoch, if known."""

@@ -40,7 +40,7 @@ class OpaqueDetector(Detector):
         return hash(self.kind)  # the fields may hold lists
 
     def start(self) -> None:
-        """Nothing is known."""
+        """No memory."""
 
     def fold(self, memory: Any, signal: Signal, now_s: float) -> Any:
         return memory

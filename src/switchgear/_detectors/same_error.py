@@ -40,7 +40,7 @@ class Errors(NamedTuple):
 
     @property
     def different(self) -> int:
-        """How many different errors are known; exact unless some were forgotten."""
+        """Number of different errors; exact unless some were forgotten."""
         return len(self.seen) + len(self.others)
 
     def plus(self, key: str, text: str, times: int, *, room: int) -> "Errors":
@@ -103,7 +103,7 @@ class Errors(NamedTuple):
 
     @classmethod
     def load(cls, data: Any, *, room: int) -> Self:
-        """The inverse of `dump`, as far as it fits; raises ValueError on anything else."""
+        """The inverse of `dump`; errors beyond `room` are counted without a text. Raises ValueError for other data."""
         rows, forgotten, row_key, row, *rest = values.check_list(
             "the errors", data, 6 if isinstance(data, list) and len(data) > 4 else 4
         )
@@ -145,7 +145,7 @@ def _counts(data: Any) -> dict[str, int]:
 
 
 def _fit(counts: dict[str, int], forgotten: int) -> tuple[tuple[tuple[str, int], ...], int]:
-    """The errors without the least frequent ones, the oldest first, until the rest fits."""
+    """The errors without the least frequent ones (the oldest first), so that at most `MOST` are left."""
     while len(counts) > MOST:
         del counts[min(counts, key=counts.__getitem__)]
         forgotten += 1
@@ -158,10 +158,11 @@ SCOPES = ("total", "consecutive")
 class SameError(Detector):
     """Trips when one error has occurred `threshold` times (default 5), regardless of other results.
 
-    Errors are distinguished by their `fingerprint`: `"default"` or `"documented"` (the fingerprint of the original shell scripts). With
-    `scope="consecutive"` another error or a success ends the count. The `remember` most
-    frequent errors (32) are kept with a sample of their text; some thousands more are counted
-    without one. A recovery resets the count of the error that caused the trip, and no other.
+    Errors are distinguished by their `fingerprint`: `"default"` or `"documented"` (the fingerprint
+    of the original shell scripts). With `scope="consecutive"` another error or a success ends the
+    count. The `remember` most frequent errors (32) are kept with a sample of their text; some
+    thousands more are counted without one. A recovery resets the counts of errors that reached the
+    threshold, and no others.
 
     >>> SameError().reason(Errors((CountedError("a3f1", 2, "no such table"),)), now_s=0.0)
     'the same error 2 times (threshold 5): "no such table"'
@@ -224,7 +225,7 @@ class SameError(Detector):
         )
 
     def recovered(self, memory: Errors) -> Errors:
-        """Keep all counts except that of the error that reached the threshold."""
+        """Keep all counts except those that reached the threshold."""
         return memory.forgiven(self.threshold)
 
     def probed(self, memory: Errors, signal: Signal, now_s: float) -> Errors:

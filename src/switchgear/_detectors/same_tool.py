@@ -57,7 +57,7 @@ LONGEST_TOOL = 80
 
 
 class EqualCalls(NamedTuple):
-    """The calls in a row that are the same."""
+    """The current row of equal calls: the tool, the key of the calls, and their number."""
 
     tool: str = ""
     key: str = ""

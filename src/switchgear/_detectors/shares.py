@@ -11,7 +11,7 @@ from switchgear._text.formats import plural, span
 
 
 class CallShare(Detector):
-    """Compares the hits in a window with `threshold`, from `min_calls` calls on; before, it only warns.
+    """Compares the share of hits in a window with `threshold`; below `min_calls` calls it only warns.
 
     A hit is a failed call or, if the detector `counts_slow_calls`, one that took longer than `slow_s`.
     """
@@ -23,14 +23,14 @@ class CallShare(Detector):
     min_calls: int
 
     def judges_after(self, memory: Any, signal: Signal, now_s: float) -> int:
-        """The number of calls missing to `min_calls`; 0 if neither the window nor the signal has a hit."""
+        """The number of calls missing to `min_calls`; 0 without a hit in the window, or without evidence."""
         now = self._window(memory, now_s)
         if not now.hits or self._hit(signal) is None:
             return 0
         return max(0, self.min_calls - now.total)
 
     def heat(self, memory: Any, now_s: float) -> float:
-        """The hits divided by the fewest that trip."""
+        """The number of hits divided by the lowest number that trips."""
         now = self._window(memory, now_s)
         if now.total < self.min_calls:
             return min(LAST_CHANCE, now.hits / self._fewest(self.min_calls))
@@ -57,7 +57,7 @@ class CallShare(Detector):
         return Measure(now.hits / now.total if now.total else 0.0, self.threshold, "share")
 
     def _hit(self, signal: Signal) -> bool | None:
-        """Whether the signal is a hit; `None`: it is no evidence of that kind."""
+        """Whether the signal is a hit; `None`: it is no evidence for this detector."""
         if self._counts_slow_calls:
             return None if signal.seconds is None else signal.seconds > self.slow_s
         return None if signal.ok is None else not signal.ok
@@ -67,7 +67,7 @@ class CallShare(Detector):
         raise NotImplementedError
 
     def _fewest(self, total: int) -> int:
-        """The fewest hits that trip, of `total` calls."""
+        """The lowest number of hits among `total` calls that trips."""
         raise NotImplementedError
 
     def _calls(self, total: int) -> str:
@@ -98,8 +98,8 @@ class ShareInTime(CallShare):
     def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
         """A slice of the window, or `slow_s` if that is shorter.
 
-        The time of a success matters here: unreported successes are never older than this, and a
-        longer call is recorded separately.
+        The time of a success matters to this detector: successes are reported within this time, and
+        a longer call is recorded separately.
         """
         slice_s = self.window_s / SLICES
         return min(self.slow_s, slice_s) if self._counts_slow_calls else slice_s
@@ -181,7 +181,7 @@ class SlowCallShare(ShareInTime):
 class ShareOfCalls(CallShare):
     """Trips when more than `threshold` of the last `window` calls are hits, strictly.
 
-    So `threshold` is below 1: no share is more than all.
+    Therefore `threshold` is below 1: no share exceeds 1.
     """
 
     # A hit extends the window by one and the needed hits by at most one, so below 1 the heat never
@@ -278,18 +278,18 @@ class SlowCalls(ShareOfCalls):
 
     @property
     def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
-        """The limit."""
+        """`slow_s`: shorter calls are all the same."""
         return self.slow_s
 
 
 class LatencyP95(Detector):
-    """Trips when the p95 of the last `window_s` seconds (300) is over `multiplier` (3) baselines.
+    """Trips when the p95 of the last `window_s` seconds (300) exceeds `multiplier` (3) times the baseline.
 
-    `baseline_s` is the p95 in normal operation. The p95 is exact (nearest rank): it is over the
-    limit when more than 5 % of the calls are, so it only counts these. It needs `min_calls` (20)
-    calls; time is resolved to a thirtieth of the window. `admit` is the share of calls admitted
-    after the trip: 0 is none, 0.5 (the default) halves the load. A probe over the limit counts as
-    failed.
+    `baseline_s` is the p95 in normal operation, in seconds. The p95 is exact (nearest rank): it
+    exceeds the limit when more than 5 % of the calls do, so the detector only counts these. It needs
+    `min_calls` (20) calls; time is resolved to a thirtieth of the window. `admit` is the share of
+    calls admitted after the trip: 0 is none, 0.5 (the default) halves the load. A probe that exceeds
+    the limit counts as failed.
 
     >>> LatencyP95(baseline_s=90.0).limit_s
     270.0
@@ -330,7 +330,7 @@ class LatencyP95(Detector):
 
     @property
     def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
-        """The limit."""
+        """`limit_s`: shorter calls are all the same."""
         return self.limit_s
 
     def start(self) -> TimeWindow:

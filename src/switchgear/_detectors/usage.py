@@ -1,4 +1,4 @@
-"""What an agent uses up: money, in a window, in total and against the usual rate; and its context window."""
+"""What an agent consumes: money (in a window, in total, against its usual rate) and its context window."""
 
 import math
 from typing import Any, ClassVar, NamedTuple
@@ -159,8 +159,9 @@ class SpendHistory(NamedTuple):
 class SpendVelocity(Detector):
     """Trips when money is spent `factor` (5) times as fast as before, compared with the session's own baseline.
 
-    The rate of the last `window_s` seconds (300) is compared with the rate before them, which must
-    cover at least as long. At least `least_micros` (500,000: $0.50), or `least="$0.50"`, must be spent in the window, so that a cheap start does not trip it. Signals without a cost change nothing.
+    The rate of the last `window_s` seconds (300) is compared with the rate of the time before, which
+    must be at least as long. At least `least_micros` (500,000: $0.50), or `least="$0.50"`, must be
+    spent in the window, so that a cheap start does not trip it. Signals without a cost change nothing.
 
     >>> velocity, memory = SpendVelocity(window_s=60.0), SpendHistory()
     >>> for minute in range(4):
@@ -286,8 +287,9 @@ class Burn(NamedTuple):
 class ContextBurn(Detector):
     """Trips when more than `per_minute` of the context window (default 0.05) is used per minute.
 
-    Measured over consecutive periods of at least `window_s` seconds (default 60); the
-    last one counts. If less is in use than before, the agent has compacted, and the measurement restarts.
+    Measured over consecutive periods of at least `window_s` seconds (default 60); only the last
+    period counts. If less is in use than before, the agent has compacted its context, and the
+    measurement restarts.
 
     >>> ContextBurn().reason(Burn(60.0, 0.2, per_minute=0.08), now_s=0.0)
     '8.0% of the context window a minute (more than 5% trips)'

@@ -41,7 +41,7 @@ class Violation(Detector):
         return f"broke a rule: {signal.violation[:LONGEST]}" if signal.violation else None
 
     def recovered(self, memory: str | None) -> str | None:
-        """Only a reset clears it."""
+        """The broken rule: only a reset clears it."""
         return memory
 
     def measure(self, memory: str | None, now_s: float) -> Measure:

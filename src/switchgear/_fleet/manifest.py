@@ -86,7 +86,7 @@ def story(
 ) -> Story:
     """A checked story; what it may cost is `budget="$3"` or `budget_dollars=3`. Raises ValueError."""
     amount = None if budget_dollars is None else micros("story.budget_dollars", budget_dollars)
-    amount = micros_of("budget", budget, amount, other="_dollars")
+    amount = micros_of("budget", budget, amount, suffix="_dollars")
     return Story(_name("story.name", name), values.check_text("story.owner", owner).strip(), amount)
 
 

@@ -20,7 +20,7 @@ from switchgear._panel.panel import Panel
 from switchgear._providers.errors import agent_signal, classify, provider_signal, was_not_started
 from switchgear._sinks.dispatch import log_warning
 from switchgear._system.clock import Clock, monotonic
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 from switchgear._text.formats import Money, duration, micros_of
 from switchgear._text.redact import redact
 
@@ -442,24 +442,28 @@ class Router:
         last: Exception | None = None
         while True:
             ask = partial(self._route, by, agent, dict(tried), **where)
-            route = await beside(ask, Route.give_back)
+            route = await run_in_thread(ask, Route.give_back)
             if not route.admitted:
                 raise route.no_route() if last is None else last
             started_s = self._clock()
             try:
                 done = await work(route)
             except Exception as error:
-                await beside(partial(route.record, error=error, seconds=self._clock() - started_s))
+                await run_in_thread(
+                    partial(route.record, error=error, seconds=self._clock() - started_s)
+                )
                 why = _why_another(error)
                 if why is None:
                     raise
                 tried[Candidate(str(route.worker), route.chosen)] = why
                 last = error
             except BaseException:
-                await beside(route.record)
+                await run_in_thread(route.record)
                 raise
             else:
-                await beside(partial(route.record, ok=True, seconds=self._clock() - started_s))
+                await run_in_thread(
+                    partial(route.record, ok=True, seconds=self._clock() - started_s)
+                )
                 return done
 
     def _first(

@@ -32,7 +32,7 @@ from switchgear._locks.state import (
 )
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stores.base import Amended, Ledger, checked_name
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 from switchgear._text.redact import redacted_name
 
 SHELF, ALERTS = "lock", "lock-alert"
@@ -123,7 +123,7 @@ class ResourceLock:
         steps = self._steps()
         try:
             while True:
-                wait_s = await beside(lambda: next(steps, None))
+                wait_s = await run_in_thread(lambda: next(steps, None))
                 if wait_s is None:
                     return self
                 await asyncio.sleep(wait_s)
@@ -135,7 +135,7 @@ class ResourceLock:
             raise
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await beside(lambda: self._release_token(self.token, error))
+        await run_in_thread(lambda: self._release_token(self.token, error))
 
     def __repr__(self) -> str:
         return f"<ResourceLock {self.resource!r} token={self.token}>"

@@ -32,7 +32,7 @@ from switchgear._stores.fallback import Resilient
 from switchgear._stores.operator import OperatorLock
 from switchgear._stores.url import default_url, open_store
 from switchgear._system.clock import Clock, monotonic
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 from switchgear._text.glob import is_plain, matcher
 
 if TYPE_CHECKING:
@@ -477,21 +477,21 @@ class Panel:
 
     async def acircuits(self, glob: str = "*") -> list[View]:
         """The views of `circuits`, as a list; raises `StoreCorrupt` as `circuits` does."""
-        return await beside(lambda: list(self.circuits(glob)))
+        return await run_in_thread(lambda: list(self.circuits(glob)))
 
     async def aview(self, name: str) -> View | None:
         """`view` without blocking the event loop."""
-        return await beside(lambda: self.view(name))
+        return await run_in_thread(lambda: self.view(name))
 
     async def aevents(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
         """`events` without blocking the event loop."""
-        return await beside(lambda: self.events(after=after, glob=glob, limit=limit))
+        return await run_in_thread(lambda: self.events(after=after, glob=glob, limit=limit))
 
     async def aask_all(self, names: Sequence[str]) -> Permits:
         """`ask_all` without blocking the event loop; a task that is cancelled holds no permits."""
-        return await beside(lambda: self.ask_all(names), Permits.give_back)
+        return await run_in_thread(lambda: self.ask_all(names), Permits.give_back)
 
     async def aorder(
         self,
@@ -505,7 +505,7 @@ class Panel:
         probe: bool = False,
     ) -> Verdict:
         """`order` without blocking the event loop."""
-        return await beside(
+        return await run_in_thread(
             lambda: self.order(
                 name, by=by, why=why, mode=mode, reset=reset, for_s=for_s, probe=probe
             )
@@ -513,15 +513,15 @@ class Panel:
 
     async def asend(self, name: str, message: Message) -> Verdict:
         """`send` without blocking the event loop."""
-        return await beside(lambda: self.send(name, message))
+        return await run_in_thread(lambda: self.send(name, message))
 
     async def avacuum(self) -> Vacuumed:
         """`vacuum` without blocking the event loop."""
-        return await beside(self.vacuum)
+        return await run_in_thread(self.vacuum)
 
     async def aflush(self) -> None:
         """`flush` without blocking the event loop."""
-        await beside(self.flush)
+        await run_in_thread(self.flush)
 
     def vacuum(self) -> Vacuumed:
         """Remove the oldest events, and idle circuits.
@@ -555,7 +555,7 @@ class Panel:
 
     async def aclose(self) -> None:
         """The same as `close`, without blocking the event loop."""
-        await beside(self.close)
+        await run_in_thread(self.close)
 
     async def __aenter__(self) -> Self:
         return self

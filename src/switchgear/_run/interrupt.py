@@ -135,7 +135,7 @@ class Time(NamedTuple):
     wall: Clock = time.time
     """For dates: seconds since the epoch."""
     sleep: Callable[[float], None] = time.sleep
-    took: Callable[[float, float], None] = AWAKE.took
+    took: Callable[[float, float], None] = AWAKE.record_wait
     """Called after each sleep with its actual and its intended seconds."""
 
 

@@ -43,7 +43,7 @@ class Call(NamedTuple):
     """The exception that it raised; for a refusal the `Rejected`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them; the exception as one redacted line."""
+        """The fields by name, as JSON-compatible values; the exception as one redacted line."""
         data = {**self._asdict(), "outcome": self.outcome.value}
         if self.exception is not None:
             data["exception"] = name = type(self.exception).__name__
@@ -57,7 +57,7 @@ CallHook = Callable[[Call], object]
 
 
 def checked_sinks(field: str, sinks: Any) -> tuple[Any, ...]:
-    """The sinks as a tuple. Raises ValueError unless each of them can be called and not awaited."""
+    """The sinks as a tuple. Raises ValueError unless each sink is a plain callable, not a coroutine function."""
     if not isinstance(sinks, Iterable) or isinstance(sinks, str):
         raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
     checked = tuple(sinks)
@@ -73,12 +73,12 @@ def checked_sinks(field: str, sinks: Any) -> tuple[Any, ...]:
 
 
 def checked_hooks(field: str, hooks: Any) -> tuple[CallHook, ...]:
-    """The hooks of calls, one or several, as a tuple. Raises ValueError as for sinks."""
+    """One hook or several as a tuple. Raises ValueError like `checked_sinks`."""
     return checked_sinks(field, (hooks,) if callable(hooks) else hooks)
 
 
 def _is_async(function: Any) -> bool:
-    """Whether calling it only creates a coroutine, also for partials and methods."""
+    """Whether calling the function only creates a coroutine, also for partials and methods."""
     for _ in range(20):
         if isinstance(function, partial):
             function = function.func
@@ -109,8 +109,8 @@ _queue = _EventQueue()
 def emit(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
     """Pass the events to every sink, in order within a thread.
 
-    If a sink itself uses a breaker, the events that it causes are sent after those that are being
-    sent. A sink that causes another event for every event never ends.
+    If a sink itself uses a breaker, the events that it causes are sent after the current ones. A sink
+    that causes another event for every event never returns.
     """
     queue = _queue
     queue.waiting.extend([(event, sinks) for event in events])
@@ -128,7 +128,7 @@ def _send(event: Event, sinks: tuple[Sink, ...]) -> None:
     for sink in sinks:
         try:
             _drop_coroutine(sink, sink(event))
-        except Exception:  # noqa: BLE001  whatever it is, it is the sink's own trouble
+        except Exception:  # noqa: BLE001  a failing sink must not affect the call
             log_exception("a sink of circuit %r failed on %r", event.circuit, event)
 
 
@@ -137,19 +137,19 @@ def report(call: Call, hooks: tuple[CallHook, ...]) -> None:
     for hook in hooks:
         try:
             _drop_coroutine(hook, hook(call))
-        except Exception:  # noqa: BLE001  the hook's own trouble
+        except Exception:  # noqa: BLE001  a failing hook must not affect the call
             log_exception("a hook of the calls of circuit %r failed", call.circuit)
 
 
 def _drop_coroutine(sink: Any, result: object) -> None:
-    """A plain function may return a coroutine: it is not awaited, so a warning is logged."""
+    """Log a warning if a plain function returned a coroutine, because it is never awaited."""
     if isinstance(result, CoroutineType):
         result.close()
         log_warning("sink %r returned a coroutine, which is never awaited", sink)
 
 
 def log_exception(message: str, *args: object) -> None:
-    """Log the exception being handled. If logging raises, it is dropped."""
+    """Log the exception being handled. What `logging` itself raises is dropped."""
     import logging  # noqa: PLC0415
 
     try:
@@ -160,7 +160,7 @@ def log_exception(message: str, *args: object) -> None:
 
 
 def log_warning(message: str, *args: object) -> None:
-    """Log an error that no caller can receive."""
+    """Log a problem that no caller can receive as an exception."""
     import logging  # noqa: PLC0415
 
     logging.getLogger("switchgear").warning(message, *args)

@@ -1,9 +1,9 @@
-"""State changes in the log without any configuration: the logger is `switchgear`.
+"""Logs state changes to the logger `switchgear` without any configuration; the sinks `Jsonl` and `Log`.
 
 A trip is a warning, which Python prints on standard error even if a program never set up `logging`;
-recoveries and overrides are information. A breaker that has the sink `Log` logs by that one
-instead. `logging` is imported with the first event, so that a process in which nothing happens does
-not pay for it.
+recoveries and overrides have the level INFO. A breaker with the sink `Log` logs through that sink
+instead. `logging` is imported with the first event, so that processes without events do not pay for
+the import.
 """
 
 import json
@@ -24,10 +24,10 @@ from switchgear._text.formats import duration
 class Jsonl(values.Value):
     r"""Appends one JSON line per event to the file at `path`, created with mode 0600.
 
-    The file is opened for each event: events are rare, so the file can be rotated, removed or
-    moved, a fork shares nothing, and no thread waits for another. One
-    `write` in append mode appends the whole line, also between processes. If an event cannot be
-    written, that is logged, never raised; the store still has the event.
+    The file is opened for each event, which is rare: so the file can be rotated, removed or moved, a
+    fork shares nothing, and no thread waits for another. One `write` in append mode appends the whole
+    line, also if several processes write. If an event cannot be written, a warning is logged and
+    nothing is raised; the store still has the event.
 
     >>> Jsonl("events.jsonl").path
     'events.jsonl'
@@ -44,7 +44,7 @@ class Jsonl(values.Value):
         self._set(path=path, _torn=False)
 
     def fields(self) -> dict[str, str]:
-        """The path: everything else is state, not configuration."""
+        """The configuration: the path."""
         return {"path": self.path}
 
     def __call__(self, event: Event) -> None:
@@ -63,7 +63,7 @@ class Jsonl(values.Value):
 
 
 def _line(event: Event) -> bytes:
-    """ASCII, so that no text in it can break the line or the encoding."""
+    """The event as one line of JSON in ASCII, so that no text in it can break the line or the encoding."""
     fields = {
         # JSON has no infinity.
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -105,7 +105,7 @@ class Log(values.Value):
     __slots__ = ("level",)
     level: str
     logs_events: ClassVar[bool] = True
-    """Events are logged by this sink, and not by default as well."""
+    """Events are logged by this sink, and not to the logger `switchgear` as well."""
 
     def __init__(self, level: str = "info") -> None:
         if level not in LEVELS:
@@ -120,7 +120,7 @@ class Log(values.Value):
 
 
 def one_line(event: Event) -> str:
-    r"""An event in one line of printable characters, whatever its texts hold.
+    r"""An event as one line of printable characters, whatever its texts contain.
 
     >>> from switchgear._core.types import Mode, Phase
     >>> moved = Event("api", 3, 0.0, EventKind.MOVED, Phase.CLOSED, Phase.OPEN, Mode.AUTO, 2, "a\nb")
@@ -154,21 +154,21 @@ WARNINGS = frozenset(
 
 
 class silenced:  # noqa: N801  used as a function: `with silenced():`
-    """Log no state changes inside: for a command that shows them itself, and for simulations."""
+    """Log no state changes inside the block: for a command that shows them itself, and for simulations."""
 
-    inside = 0
-    """Number of such blocks in which the process is."""
+    depth = 0
+    """Number of blocks that this process has entered and not left."""
 
     def __enter__(self) -> None:
-        silenced.inside += 1
+        silenced.depth += 1
 
     def __exit__(self, *_: object) -> None:
-        silenced.inside -= 1
+        silenced.depth -= 1
 
 
 def log_events(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
     """Log the events, unless one of the sinks does. Never raises."""
-    if silenced.inside or any(getattr(type(sink), "logs_events", False) for sink in sinks):
+    if silenced.depth or any(getattr(type(sink), "logs_events", False) for sink in sinks):
         return
     import logging  # noqa: PLC0415
 
@@ -178,17 +178,17 @@ def log_events(events: Sequence[Event], sinks: tuple[Sink, ...]) -> None:
         try:
             if logger.isEnabledFor(level):
                 logger.log(level, "%s", sentence(event))
-        except BaseException as trouble:  # a handler's own
+        except BaseException as trouble:  # raised by a log handler
             if is_interrupt(trouble):
                 raise
 
 
 _REMARKS = frozenset({EventKind.STORE_LOST, EventKind.STORE_BACK})
-"""A remark of Switchgear itself: a sentence, not an override."""
+"""Events whose author is the process that noticed them, not an operator: `sentence` leaves it out."""
 
 
 def is_warning(event: Event) -> bool:
-    """Whether it is a warning: the circuit opened, admits less, or lost its state."""
+    """Whether an event is logged as a warning: the circuit opened, or a kind in `WARNINGS`."""
     moved = event.kind is EventKind.MOVED
     return event.kind in WARNINGS or (moved and event.after is Phase.OPEN)
 
@@ -221,7 +221,7 @@ def sentence(event: Event) -> str:
 
 
 def override_words(reason: str) -> str:
-    """What an operator did, from the reason of the event.
+    """An override in words, from the reason of its event.
 
     >>> override_words("mode held_open for 5 min"), override_words("mode auto"), override_words("reset")
     ('held open for 5 min', 'released', 'reset')

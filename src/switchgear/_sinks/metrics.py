@@ -1,7 +1,7 @@
 """Metrics in the text format of Prometheus: counters of events and calls, and the format itself.
 
-The number of series is bounded whatever names circuits have: circuits of sessions and runs share
-one label per family, and beyond `most_circuits` names the label is `other`.
+The number of series is bounded whatever names circuits have: circuits of sessions and runs share one
+label per family, and circuits beyond the first `most_circuits` have the label `other`.
 """
 
 import math
@@ -25,13 +25,13 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 
 def family_of(circuit: str) -> str:
-    """The first part of a name, for a label; a name without parts is its own family, `-`."""
+    """The first part of a circuit's name; `-` for a name without a slash."""
     family, slash, _ = circuit.partition("/")
     return family if slash else "-"
 
 
 def circuit_label(circuit: str) -> str:
-    """The label for a circuit: its name, or only its family where that has one per session or run."""
+    """The label of a circuit: its name, or only its family if that has one circuit per session or run."""
     family = family_of(circuit)
     return f"{family}/*" if family in PER_WORK else circuit
 
@@ -49,7 +49,7 @@ class MetricFamily:
         self._samples[key] = self._samples.get(key, 0.0) + value
 
     def lines(self) -> Iterable[str]:
-        """The metric in the text format; nothing without samples."""
+        """The lines of the metric in the text format; none without samples."""
         if not self._samples:
             return
         yield f"# HELP {self.name} {self.about}"
@@ -67,7 +67,7 @@ def escaped(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number as Prometheus reads it."""
+    """A number in the text format."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
@@ -84,9 +84,10 @@ class Metrics(values.Value):
     """Counts events and calls, and exports them as text for Prometheus. Thread-safe.
 
     A sink for `Panel(sinks=[metrics])`; with `on_call=metrics.on_call` it counts calls and their
-    duration, too. `text()` is what an endpoint `/metrics` of your program returns.
+    duration, too. Return `text()` from the endpoint `/metrics` of your program.
 
-    - `most_circuits`: how many names of circuits become labels (300); further ones are `other`.
+    - `most_circuits`: maximum number of circuits with a label of their own (300); further circuits
+      have the label `other`.
 
     >>> metrics = Metrics()
     >>> metrics.text()
@@ -130,12 +131,12 @@ class Metrics(values.Value):
                 self._overrides[label, str(event.mode)] += 1
 
     def on_call(self, call: Call) -> None:
-        """Count a call, and how long it took."""
+        """Count a call and its duration."""
         with self._lock:
             label = self._label(call.circuit)
             self._calls[label, str(call.outcome)] += 1
             if call.seconds is not None:
-                # One count per bucket, then the sum and the number of all.
+                # One count per bucket, then the sum of the durations and the number of calls.
                 seen = self._seconds.setdefault(label, [0.0] * (len(BUCKETS_S) + 2))
                 for at, most_s in enumerate(BUCKETS_S):
                     seen[at] += call.seconds <= most_s

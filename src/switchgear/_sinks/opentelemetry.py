@@ -19,7 +19,7 @@ class OpenTelemetry(values.Value):
     `switchgear.call.duration` (seconds); spans get the events `switchgear.transition` and
     `switchgear.override`. A session or run is never an attribute of a metric.
 
-    - `meter`: makes the instruments; default: that of the global provider.
+    - `meter`: creates the instruments; default: the meter of the global provider.
 
     Raises ImportError without `opentelemetry-api`.
     """
@@ -48,7 +48,7 @@ class OpenTelemetry(values.Value):
         )
 
     def fields(self) -> dict[str, Any]:
-        """Nothing can be configured in a file."""
+        """No configuration: the meter is an object."""
         return {}
 
     def __call__(self, event: Event) -> None:
@@ -74,7 +74,7 @@ class OpenTelemetry(values.Value):
         )
 
     def on_call(self, call: Call) -> None:
-        """Count a call and measure it."""
+        """Count a call and its duration."""
         labels = {"circuit": circuit_label(call.circuit), "outcome": str(call.outcome)}
         self._calls.add(1, labels)
         if call.seconds is not None:

@@ -1,1 +1,1 @@
-"""Helpers for the operating system that several packages use: clocks, files, locks across forks, threads beside an event loop."""
+"""Clocks, files, the login name, a lock that survives forks, and threads for an event loop."""

@@ -1,8 +1,9 @@
-"""A clock for spans that leaves out the time in which this process was suspended.
+"""A clock for time limits that does not count the time in which this process was suspended.
 
-A laptop that sleeps, a paused container, SIGSTOP: in the meantime nothing was read, so silence and limits
-must not count it. The system's monotonic clock stops while the machine sleeps, but not while only
-the process is stopped. That shows in waits: a wait of a second that took a minute was a suspension.
+While a laptop sleeps, a container is paused or a process is stopped, no output is read, so limits and
+silence must not count that time. The system's monotonic clock stops while the machine sleeps, but not
+while only the process is stopped. Waits show it: a wait of one second that took a minute included a
+suspension.
 """
 
 import time
@@ -38,7 +39,7 @@ SLACK_S = 5.0
 class AwakeClock:
     """Seconds on a clock that stops while the process is suspended. Thread-safe.
 
-    The waiting process reports how long that took; several that were suspended together are counted once.
+    Callers report how long their waits took; a suspension that interrupted several waits counts once.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,8 +52,8 @@ class AwakeClock:
     def __call__(self) -> float:
         return self._clock() - self._suspended_s
 
-    def took(self, seconds: float, at_most_s: float) -> None:
-        """Note the length of a wait that just ended and was planned for `at_most_s` seconds."""
+    def record_wait(self, seconds: float, at_most_s: float) -> None:
+        """Record a wait of `seconds` that has just ended and was planned for at most `at_most_s` seconds."""
         if seconds <= at_most_s + SLACK_S:
             return
         with self._lock:
@@ -62,9 +63,9 @@ class AwakeClock:
                 self._suspended_s += lost_s
                 self._until_s = now_s
 
-    def looked(self, last_s: float, at_most_s: float) -> float:
-        """The time now, for a caller that reads this clock at least every `at_most_s`, the last time at `last_s`."""
-        self.took(self() - last_s, at_most_s)
+    def read_after(self, last_s: float, at_most_s: float) -> float:
+        """The time now, for a caller that read it at `last_s` and waited at most `at_most_s` seconds since."""
+        self.record_wait(self() - last_s, at_most_s)
         return self()
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def open_regular(path: "str | Path") -> int:
     """A descriptor to read a regular file. Raises OSError, also for a pipe, a device or a folder.
 
-    Opening a pipe would wait for its writer, and no signal ends that wait: so it is opened without
-    waiting, and checked afterwards.
+    Opening a pipe waits for its writer, and no signal ends that wait. Therefore the file is opened
+    without blocking, and checked afterwards.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -27,7 +27,7 @@ def open_regular(path: "str | Path") -> int:
 
 
 def read_regular(path: "str | Path", most_bytes: int) -> bytes:
-    """The first bytes of a regular file, up to the limit. Raises OSError."""
+    """The first `most_bytes` bytes of a regular file. Raises OSError."""
     with os.fdopen(open_regular(path), "rb") as file:
         data: bytes | None = file.read(most_bytes)
     if data is None:  # such as /proc/kmsg, which waits for more although it is a regular file
@@ -36,7 +36,7 @@ def read_regular(path: "str | Path", most_bytes: int) -> bytes:
 
 
 def append_descriptor(path: "Path") -> int:
-    """A descriptor to append to a Switchgear file. Anything else in its place is removed.
+    """A descriptor to append to a Switchgear file. Anything but a regular file is removed and replaced.
 
     Raises OSError.
     """
@@ -48,13 +48,13 @@ def append_descriptor(path: "Path") -> int:
         os.close(descriptor)
     except OSError as error:
         if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EMLINK}:
-            raise  # else it is a link, or a pipe that has no reader
+            raise  # the excepted errors mean a link, or a pipe without a reader
     path.unlink()
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
 def write_regular(path: "Path", data: bytes) -> None:
-    """Replace a Switchgear file, whatever was in its place. Raises OSError."""
+    """Replace a Switchgear file, or whatever else is at the path. Raises OSError."""
     path.unlink(missing_ok=True)
     with os.fdopen(append_descriptor(path), "wb") as file:
         file.write(data)
@@ -64,7 +64,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def state_folder(*names: str) -> str:
-    """The folder of that name in the user's state folder (XDG_STATE_HOME); it may not exist."""
+    """The path of a folder in Switchgear's state folder, below XDG_STATE_HOME; it may not exist."""
     folder = os.environ.get("XDG_STATE_HOME", "")
     base = folder if os.path.isabs(folder) else os.path.expanduser("~/.local/state")
     return os.path.join(base, "switchgear", *names)
@@ -73,25 +73,26 @@ def state_folder(*names: str) -> str:
 def read_private(path: str, largest: int) -> bytes | None:
     """The content of a private file; `None`: there is none, or it is not private.
 
-    It must be a regular file of this user, at most `largest` bytes, that no one else can read or write.
+    A private file is a regular file of this user, of at most `largest` bytes, that no other user can
+    read or write.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        found = os.fstat(file)
-        mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        if not mine or found.st_mode & 0o077 or found.st_size > largest:
+        status = os.fstat(file)
+        is_mine = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_mine or status.st_mode & 0o077 or status.st_size > largest:
             return None
-        return _all_of(file, largest)
+        return _read_up_to(file, largest)
     except OSError:
         return None
     finally:
         os.close(file)
 
 
-def _all_of(file: int, largest: int) -> bytes:
+def _read_up_to(file: int, largest: int) -> bytes:
     parts: list[bytes] = []
     left = largest
     while left > 0 and (part := os.read(file, left)):
@@ -101,7 +102,7 @@ def _all_of(file: int, largest: int) -> bytes:
 
 
 def write_private(path: str, data: bytes) -> None:
-    """Replace a private file; its folder is made for this user alone. Raises OSError."""
+    """Replace a private file in one step; its folder is created for this user alone. Raises OSError."""
     folder = os.path.dirname(path)
     make_private_folder(folder)
     new = os.path.join(folder, f".{os.path.basename(path)}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -121,15 +122,15 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def make_private_folder(folder: str) -> None:
-    """Make the folder, for this user alone. Raises OSError if it is something else.
+    """Create the folder for this user alone, if it does not exist. Raises OSError for anything else at the path.
 
-    A link in its place is an error: its target could lie in a project.
+    A link is an error, too: its target could be inside a project.
     """
     os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise NotADirectoryError(20, "must be a folder of this user, and not a link", folder)
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         os.chmod(folder, FOLDER_MODE)
 
 
@@ -139,7 +140,7 @@ _DRAFT = re.compile(r".+[.-][0-9a-f]{8}\.part", re.ASCII)
 
 
 def write_whole(path: str, text: str) -> None:
-    """Write a file with mode 0600 in one step: a reader sees the old one or the new one."""
+    """Write a file with mode 0600 in one step: a reader sees the old content or the new content."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, mode=0o700, exist_ok=True)
     draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.part"
@@ -157,10 +158,10 @@ def write_whole(path: str, text: str) -> None:
 
 
 def remove_old_drafts(folder: str) -> None:
-    """Remove the drafts, files and folders, that a killed process left here.
+    """Remove the drafts (files and folders) that killed processes left in a folder.
 
-    Other processes may write or clean up here at the same time: drafts younger than an hour are
-    kept, and missing ones are ignored.
+    Other processes may write or clean up there at the same time: drafts younger than an hour are
+    kept, and missing drafts are ignored.
     """
     before_s = time.time() - DRAFT_S
     with suppress(OSError), os.scandir(folder) as entries:
@@ -179,5 +180,5 @@ def remove_old_drafts(folder: str) -> None:
 
 
 def as_json(value: Any) -> str:
-    """A value as lines of ASCII, so that no text in it can break a reader."""
+    """A value as indented JSON in ASCII, so that no text in it can break a reader."""
     return json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"

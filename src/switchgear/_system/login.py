@@ -2,11 +2,11 @@
 
 import os
 
-# ruff: noqa: PLC0415  a process that needs no name does not load the module
+# ruff: noqa: PLC0415  `getpass` is imported only when a name is needed
 
 
 def login_name() -> str:
-    """The login name; without one, the number of the user."""
+    """The login name, or the numeric user id (`uid 1000`) if there is none."""
     import getpass
 
     try:

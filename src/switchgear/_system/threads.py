@@ -1,4 +1,4 @@
-"""A lock that neither a fork nor a finalizer can turn into a deadlock; work in a thread beside an event loop."""
+"""A lock that neither a fork nor a finalizer can turn into a deadlock; running work in a thread from an event loop."""
 
 import os
 from _thread import RLock  # of which `threading` is made: a hook starts no thread
@@ -6,21 +6,21 @@ from _weakref import ref
 from collections.abc import Callable
 from typing import TypeVar
 
-# ruff: noqa: PLC0415  no event loop, no import
+# ruff: noqa: PLC0415  `asyncio` is imported only by programs with an event loop
 
 T = TypeVar("T")
 
 
-async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-    """What `work` returns, from a thread.
+async def run_in_thread(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    """Run `work` in a thread without blocking the event loop, and return its result.
 
-    If the task is cancelled, `undo` receives the result, and what `work` raised becomes the cause of the
-    `CancelledError`.
+    If the task is cancelled, it still waits for `work`. Then `undo` receives the result, or the
+    exception that `work` raised becomes the cause of the `CancelledError`.
     """
     import asyncio
     from contextvars import copy_context
 
-    # No task of its own: the end of a loop cancels all tasks, and must not cancel this one.
+    # A future and not a task: the end of a loop cancels all tasks, and must not cancel this work.
     done = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     try:
         return await asyncio.shield(done)
@@ -39,36 +39,35 @@ async def beside(work: Callable[[], T], undo: Callable[[T], object] | None = Non
 
 
 _locks: "dict[ref[ForkSafeLock], None]" = {}
-"""Half the size of a set."""
+"""A dictionary, because it takes half the memory of a set."""
 _forget = _locks.pop
-"""One for all: a method that is looked up for each lock takes as much memory as its reference."""
+"""Looked up once: a bound method for each lock would take as much memory as its weak reference."""
 
 
 class ForkSafeLock(RLock):  # type: ignore[misc]  # final in the stubs, not in CPython
     """A mutex for short sections that run no user code: `with lock: …`.
 
     Fork copies a held lock but not the thread that would release it, so a child frees the locks that
-    other threads of its parent held. What our locks protect is replaced by one assignment, so the
-    child finds everything whole.
+    other threads of its parent held. Sections replace the state that they protect with one assignment,
+    so the child finds it consistent.
 
-    The garbage collector and signal handlers run in the middle of anything, so in the middle of
-    such a section too, and what they run may come back here. Code that could be re-entered checks
-    `is_mine` first and leaves the work for later: sections are never nested.
+    Finalizers and signal handlers can run inside a section and enter the same code again. Code that
+    can be re-entered checks `is_mine` first and postpones the work: sections are never nested.
     """
 
     __slots__ = ()
 
     is_mine = RLock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001  as Condition does
-    """Whether this very thread is inside a section."""
+    """Whether the calling thread is inside the section."""
 
     def __init__(self) -> None:
         _locks[ref(self, _forget)] = None
 
 
 def _free_locks() -> None:
-    """In a forked child, which has one thread: a section that this thread has entered continues."""
-    for found in _locks.copy():  # a copy in C: no finalizer comes in the middle of it
-        lock = found()
+    """In a forked child, free all locks except those that its only thread holds itself."""
+    for lock_ref in _locks.copy():  # the copy is made in C, so no finalizer can interrupt it
+        lock = lock_ref()
         if lock is not None and not lock.is_mine():
             lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  as `threading` does
 

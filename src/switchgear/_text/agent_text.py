@@ -1,7 +1,7 @@
-"""Texts of agents made fit to keep: bounded, redacted, without control characters.
+"""Cleans the texts of agents before they are stored: bounded, redacted, without control characters.
 
-Whatever an agent prints may come from a web page, a file or a command it ran, so it is treated as
-hostile before it leaves a reader: no escape sequence reaches a terminal, no key reaches a log.
+An agent's output may come from a web page, a file or a command that it ran, so readers treat all of
+it as hostile: no escape sequence reaches a terminal, no API key reaches a log.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ _READ_ONLY_EDITOR_COMMANDS = frozenset({"view", "read"})
 
 
 def clean(text: str, longest: int = LONGEST_TEXT) -> str:
-    r"""Lines without secrets and control characters; the middle of what is too long is left out.
+    r"""The lines without secrets and control characters; of a text above `longest` characters the middle is left out.
 
     >>> clean("one\x1b[2J\r\ntwo sk-proj-abcdefghijklmnop")
     'one\ntwo [redacted]'
     """
-    if len(text) > 4 * longest:  # bound the work before looking at it
+    if len(text) > 4 * longest:  # bounds the work
         text = f"{text[: longest * 2]}\n{text[-longest * 2 :]}"
     lines = (redact(line, _LONGEST_LINE) for line in text.splitlines())
     whole = "\n".join(line for line in lines if line)
@@ -51,12 +51,12 @@ def clean(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def one_line(text: str, longest: int = LONGEST_ARGUMENTS) -> str:
-    """The start of a text as one safe line."""
+    """The first `longest` characters of a text as one line, without secrets and control characters."""
     return redact(text, longest)
 
 
 def summarise(arguments: object) -> str:
-    """The command, the path, or the start of the arguments of a tool call.
+    """A summary of the arguments of a tool call: the command, the path, or the start of the arguments.
 
     >>> summarise({"command": ["bash", "-lc", "make test"], "timeout": 5})
     'bash -lc make test'
@@ -80,7 +80,7 @@ def call_key(tool: str, arguments: object) -> str:
 
 
 def files_of(tool: str, arguments: object) -> tuple[str, ...]:
-    """The file that a call to an editing tool is about, if it is one.
+    """The file that a call to an editing tool changes; empty for other tools and calls.
 
     >>> files_of("Edit", {"file_path": "a.py"}), files_of("Read", {"file_path": "a.py"})
     (('a.py',), ())
@@ -97,12 +97,12 @@ def files_of(tool: str, arguments: object) -> tuple[str, ...]:
     return ()
 
 
-def asks(text: str) -> str | None:
-    """The question that a text ends with, unless it is only politeness.
+def final_question(text: str) -> str | None:
+    """The question in the last line of a text; `None`: there is none, or it is only polite.
 
-    >>> asks("Two designs are possible. Which one do you want?")
+    >>> final_question("Two designs are possible. Which one do you want?")
     'Two designs are possible. Which one do you want?'
-    >>> asks("Done. Anything else?") is None
+    >>> final_question("Done. Anything else?") is None
     True
     """
     lines = text.strip().splitlines()
@@ -113,10 +113,10 @@ def asks(text: str) -> str | None:
     return None if any(phrase in last.lower() for phrase in polite) else one_line(last)
 
 
-def says_nothing(output: str) -> bool:
-    r"""Whether an output has no text of the command itself, only the frame that an agent adds.
+def is_only_frame(output: str) -> bool:
+    r"""Whether an output has no text of the command itself, only the lines that an agent adds.
 
-    >>> says_nothing("Output: (empty)\nExit Code: 1"), says_nothing("Exit code 1\nno rule for a")
+    >>> is_only_frame("Output: (empty)\nExit Code: 1"), is_only_frame("Exit code 1\nno rule for a")
     (True, False)
     """
     lines = (line.strip() for line in output.splitlines())

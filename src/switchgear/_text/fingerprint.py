@@ -1,8 +1,9 @@
-"""Text to key: the same for what is the same error, although its numbers and paths differ.
+"""Keys of error texts: the same error has the same key, even if its numbers and paths differ.
 
-A key is a pure function of the text, the same in every process (golden files keep it so). Two algorithms, by name: `fingerprint` (the default) and `documented`, the steps of the original shell scripts.
+A key is a pure function of the text, the same in every process (golden files verify this). There are
+two algorithms: `fingerprint` (the default) and `documented`, the steps of the original shell scripts.
 
-`re` and `hashlib` cost a hook process milliseconds, so they are imported when a first error comes.
+`re` and `hashlib` cost a hook process milliseconds, so they are imported with the first error.
 The matching time of every pattern is bounded: repeats are bounded and never nested in a repeat of the same characters,
 and at most `LOOKED_AT` characters are read, whatever the length of the text (ADR 0012).
 """
@@ -16,8 +17,8 @@ _PRIME = 2**61 - 1
 def digest(text: str) -> str:
     """The length of the text and its remainder by a large prime, in hexadecimal digits.
 
-    Equal for equal texts, in every process and version. It is neither a secret nor a signature: a reader that
-    tries can make two texts that share a key.
+    Equal for equal texts, in every process and version. It is not cryptographic: two texts with the
+    same digest are easy to construct.
 
     >>> digest("git status") == digest("git status"), digest("git status") == digest("git stash")
     (True, False)
@@ -27,7 +28,7 @@ def digest(text: str) -> str:
 
 
 LOOKED_AT = 8_192
-"""Characters that a key can depend on: of a longer text the first and the last half of these."""
+"""Number of characters that a key can depend on; of a longer text, half are the first and half the last."""
 DOCUMENTED_LENGTH = 500
 _GIST_LINES = 12
 _GIST_WORDS = 40
@@ -37,26 +38,26 @@ _SIGNS = (
     *("cannot", "can't", "unable", "invalid", "killed", "timed out", "timeout", "abort"),
     *("undefined", "unexpected"),
 )
-"""Words by which a line of a longer output is known to be about an error."""
+"""Words that mark a line of a longer output as being about an error."""
 _CODES = ("code", "status", "errno")
 _CODES_ALONE = ("error", "exit", "http", "signal", "rc")
-"""A number right after one of these identifies the error, and is kept; `AssertionError: 5` not."""
+"""A number right after one of these words identifies the error, and is kept; that of `AssertionError: 5` is not."""
 _HTTP = (
     *("400", "401", "402", "403", "404", "405", "408", "409", "410", "413", "415", "422", "424"),
     *("425", "429", "431", "451", "500", "501", "502", "503", "504", "520", "521", "522", "524"),
     "529",
 )
 _SERVICE_PORTS = 10_000
-"""Ports below it are kept: they identify the service.
+"""Ports below this number are kept, because they identify the service.
 
-Not those of the web, which say no more than https; nor with the bare number of another machine,
-where they are as variable as it: one of many, or a peer's.
+Exceptions: the ports of the web, which add nothing to the scheme, and ports after the numeric address
+of another machine, which are as variable as the address.
 """
 _WEB_PORTS = (80, 443)
 _LOOPBACK = ("127.", "0.0.0.0", "[::1]", "::1")  # noqa: S104  nothing is bound here
 
 _NAMES = ("user", "User", "username")
-"""The word behind one of these is the name of a user."""
+"""The word after one of these is the name of a user."""
 _MACHINES = frozenset(
     (
         *("host", "hostname", "node", "server", "machine", "peer", "proxy", "upstream", "backend"),
@@ -70,7 +71,7 @@ _LINKS = frozenset(
         *("packet", "reply", "response", "request", "route"),
     )
 )
-"""The same holds after one of these and `to`, `from` or `by`."""
+"""After one of these and `to`, `from` or `by`, such a name is the name of a machine, too."""
 _RESOLVED = frozenset(("resolve", "resolving", "unknown"))
 """After one of these and `host`, every word is the name of a machine."""
 _BEFORE_MACHINES = frozenset(
@@ -79,13 +80,13 @@ _BEFORE_MACHINES = frozenset(
     for colon in ("", ":")
 )
 _PRIVATE = ("localhost", ".local", ".internal", ".localdomain", ".lan")
-"""Names of this machine and of machines nearby end like this."""
+"""Endings of the names of this machine and of machines in the same network."""
 _POSITIONS = ("line", "col", "column", "row")
 _UNITS = (
     *("ns", "us", "µs", "ms", "s", "sec", "secs", "second", "seconds", "min", "minute", "minutes"),
     *("h", "hour", "hours", "B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "byte", "bytes", "%"),
 )
-"""A unit behind a number is as variable as the number."""
+"""A unit after a number is as variable as the number."""
 _PLURALS = (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("s", ""))
 _CALENDAR = frozenset(
     (
@@ -141,8 +142,8 @@ def fingerprint(text: str) -> str:
     """The key of an error: 16 hexadecimal digits, equal for texts that differ in variables only.
 
     Numbers, addresses, paths, hexadecimal values, lists and the values of `name=value` are variables.
-    Error codes and the ports of services are not. Of an output of several lines, those count that
-    are about an error.
+    Error codes and the ports of services are not. Of an output of several lines, only the lines about
+    an error count.
 
     >>> fingerprint("exit code 1 after 3.2 s") == fingerprint("exit code 1 after 41 ms")
     True
@@ -156,7 +157,7 @@ def fingerprint(text: str) -> str:
 
 
 def template(text: str) -> str:
-    """What `fingerprint` hashes: the lines that matter, each with its variables masked.
+    """The text that `fingerprint` hashes: the significant lines, with their variables masked.
 
     >>> template("GET https://api.test/v1/7 failed: HTTP 503 after 3.2 s")
     'GET <url> failed: HTTP 503 after #'
@@ -167,7 +168,7 @@ def template(text: str) -> str:
 def gist(text: str) -> str:
     """The lines of an output that are about an error, on one line of at most 40 words.
 
-    Words and not characters, so that a longer number at the front cuts nothing off at the end.
+    The limit counts words, so that a longer number at the beginning does not cut off the end.
     """
     kept: list[str] = []
     for line in _significant_lines(text).values():
@@ -189,8 +190,8 @@ def documented(text: str) -> str:
 def normalised(text: str) -> str:
     """The documented normalisation: lower case; STACK, HEX and N for variable parts; 500 characters.
 
-    Stack traces and hexadecimal values are replaced before bare numbers, which would leave
-    nothing of them to find; the three words stay in capitals.
+    Stack traces and hexadecimal values are replaced before bare numbers, because they contain
+    numbers; the three placeholders stay in capitals.
 
     >>> normalised("Crash at 0x7F3A, line 42, at run (/src/app.ts:42:10)")
     'crash at HEX, line N, STACK'
@@ -201,11 +202,11 @@ def normalised(text: str) -> str:
 
 
 FINGERPRINTS: dict[str, Callable[[str], str]] = {"default": fingerprint, "documented": documented}
-"""The ways to make a key, by the name that configuration has for them."""
+"""The algorithms, by their names in the configuration."""
 
 
 def _significant_lines(text: str) -> dict[str, str]:
-    """The lines that matter, as they are, each under its masked form; no form comes twice."""
+    """The significant lines by their masked forms; of lines with the same form, the first."""
     if len(text) > LOOKED_AT:
         text = f"{text[: LOOKED_AT // 2]}\n{text[-LOOKED_AT // 2 :]}"
     if "\x1b" in text:
@@ -248,7 +249,7 @@ def _masked_line(line: str) -> str:
                 masked = _singular(bare) + word[len(bare) :]
         out.append(masked)
         counting = masked.endswith("#") and masked is not word
-        # A user may be called "user": the word behind that name is no name.
+        # A user may be called "user": the word after that name is not another name.
         earlier, before = before, "" if masked == "<name>" else word
     listed: str = _pattern("list").sub(lambda match: match["same"] or "#", " ".join(out))
     return listed
@@ -262,7 +263,7 @@ def _masked_word(word: str) -> str:
 
 
 def _masked_first(word: str, after: str) -> str:
-    """The first word of a line: if it is an address elsewhere, it names a peer and no service."""
+    """Mask the first word of a line: the address of another machine there names a peer, not a service."""
     name = word.partition(":")[0]
     if after and word.endswith((":80", ":443")) and name not in _POSITIONS and _is_bare(word):
         return "<host>"
@@ -290,7 +291,7 @@ def _is_machine(word: str, before: str, earlier: str, after: str) -> bool:
 
 
 def _is_bare(name: str) -> bool:
-    """Whether a word can be the name of a machine: it has a digit or a port."""
+    """Whether a word can be the bare name of a machine: it has a digit or a port."""
     host = name.partition(":")[0]
     return _pattern("bare").fullmatch(name) is not None and not _names_a_code(host)
 
@@ -319,7 +320,7 @@ def _identifies_error(word: str, before: str, after: str, out: list[str]) -> boo
     sign = "" if before[-1:] in (",", ";") else before.strip(_AROUND).lower()
     if digits != number:
         return _names_a_code(sign)
-    if sign == "port":  # the port of a peer is whatever was free
+    if sign == "port":  # the port of a peer is arbitrary
         return int(number) < _SERVICE_PORTS and (len(out) < 2 or out[-2] != "<host>")
     if _names_a_code(sign) or sign.startswith("http/"):
         return True
@@ -383,7 +384,7 @@ def _is_service_port(port: str) -> bool:
 
 
 def _is_series(head: str) -> bool:
-    """Whether a number behind this is one of a series of codes: E0308, TS2304, ORA-00942."""
+    """Whether a number after `head` belongs to a series of codes: E0308, TS2304, ORA-00942."""
     letters = head.removesuffix("-")
     letters = letters[len(letters.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")) :]
     before = head.removesuffix("-")[: -len(letters) or None][-1:]

@@ -7,11 +7,11 @@ import math
 from typing import Any, Self
 
 CENTURY_S = 100 * 365.25 * 86_400
-"""Longer times have a fixed text: in hours they would be a line of digits, or no number at all."""
+"""Longer times have a fixed text: in hours they would be a line of digits, or infinite."""
 
 
 def dollars(micros: int) -> str:
-    """`$1.23`; with all its digits where cents are not exact.
+    """An amount as `$1.23`, with more decimals if cents are not exact.
 
     >>> dollars(1_230_000), dollars(42), dollars(-2_500_000)
     ('$1.23', '$0.000042', '-$2.50')
@@ -22,7 +22,7 @@ def dollars(micros: int) -> str:
 
 
 def percent(heat: float) -> str:
-    """A heat as `40%`, at most `100%`; what is just below a trip does not read as 100.
+    """A heat as `40%`, at most `100%`; rounded down, so that only a trip shows as 100 %.
 
     >>> percent(0.999), percent(1.0), percent(1.66), percent(math.inf)
     ('99%', '100%', '100%', '100%')
@@ -37,7 +37,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """`0.4 s`, `75 s`, `1 h 12 min 5 s`: exact enough to be held against a limit of that length.
+    """`0.4 s`, `75 s`, `1 h 12 min 5 s`: exact enough to compare with a limit.
 
     >>> span(75.25), span(5400.0), span(86401.0)
     ('75.25 s', '1 h 30 min', '24 h 1 s')
@@ -58,7 +58,7 @@ def duration(seconds: float) -> str:
     """
     if seconds > CENTURY_S:
         return "over 100 years"
-    # Rounded first: 60.0000000001 is what sums of floats make of 60, and must not become 61.
+    # Rounded first: a sum of floats may be 60.0000000001 instead of 60, and must not become 61.
     seconds = round(seconds, 6)
     tenths = math.ceil(round(seconds * 10, 5))
     if tenths < 100:
@@ -94,10 +94,10 @@ def _half_up(value: float) -> int:
 
 
 class Money(int):
-    """An amount in whole millionths of a dollar, which reads as dollars: `Money("$5")`.
+    """An amount in whole millionths of a dollar, shown as dollars: `Money("$5")`.
 
-    From a text: `$5`, `$0.25`, `$1,250.5`, with at most six decimals. From an `int`: micro-dollars.
-    Raises ValueError.
+    From a string: `$5`, `$0.25`, `$1,250.5`, with at most six decimals. From an `int`: micro-dollars.
+    Raises ValueError for any other string.
 
     >>> Money("$1,250.5"), int(Money("$0.25")), str(Money(5_000_000))
     (Money('$1,250.50'), 250000, '$5.00')
@@ -132,10 +132,8 @@ def _parse_dollars(text: str) -> int:
     return int(digits) * 1_000_000 + int(part.ljust(6, "0"))
 
 
-def micros_of(field: str, money: Any, micros: int | None, *, other: str = "_micros") -> int | None:
-    """Micro-dollars of the argument `field` (`"$5"`, `Money`), or of `<field>_micros`.
-
-    `other` is how the name of the second argument ends.
+def micros_of(field: str, money: Any, micros: int | None, *, suffix: str = "_micros") -> int | None:
+    """The micro-dollars of the argument `field` (`"$5"`, `Money`), or of the argument `<field><suffix>`.
 
     `None` if neither is given. Raises ValueError for both, and for what is not an amount of money.
 
@@ -145,9 +143,9 @@ def micros_of(field: str, money: Any, micros: int | None, *, other: str = "_micr
     if money is None:
         return micros
     if micros is not None:
-        raise ValueError(f"{field} and {field}{other} are both given: give one of them")
+        raise ValueError(f"{field} and {field}{suffix} are both given: give one of them")
     if not isinstance(money, str | Money):
-        example = f"write {field}='$5', or give {field}{other}"
+        example = f"write {field}='$5', or give {field}{suffix}"
         raise ValueError(f"{field} is {money!r}: it must be a text or Money; {example}")
     try:
         return int(Money(money))

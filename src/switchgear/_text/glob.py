@@ -1,6 +1,6 @@
-"""Globs over names of circuits: `*` is any text, `/` included, `?` one character, `[ab]` a set.
+"""Globs over names of circuits: `*` matches any text including `/`, `?` one character, `[ab]` a set.
 
-The same meaning everywhere: configuration, command and every store.
+Globs have the same meaning in the configuration, in commands and in every store.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ def matcher(glob: str) -> Callable[[str], bool]:
         return glob.__eq__
     if glob == "*":
         return lambda _: True
-    # Compiling one takes the `re` module; the hook path requests circuits by plain names.
+    # Imported late: compiling a glob needs `re`, and hooks request circuits by plain names.
     import re  # noqa: PLC0415
     from fnmatch import translate  # noqa: PLC0415
 
-    found = re.compile(translate(glob)).match
-    return lambda name: found(name) is not None
+    match = re.compile(translate(glob)).match
+    return lambda name: match(name) is not None
 
 
 def is_plain(glob: str) -> bool:
@@ -26,12 +26,12 @@ def is_plain(glob: str) -> bool:
 
 
 def literal(name: str) -> str:
-    """A glob that matches this very name, whatever characters are in it."""
+    """A glob that matches only this name, even if the name contains glob characters."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 def prefix(glob: str) -> str:
-    """What every matching name begins with."""
+    """The text before the first glob character: every matching name begins with it."""
     for index, character in enumerate(glob):
         if character in "*?[":
             return glob[:index]

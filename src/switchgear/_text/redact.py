@@ -13,10 +13,11 @@ from typing import Any
 LONGEST = 200
 """Characters kept of an error's text."""
 LONGEST_TEXT = 4000
-"""Characters kept of what an agent wrote, for as long as a detector looks at it."""
-_LOOKED_AT = 1000
+"""Characters of an agent's text that detectors read."""
+_MAX_READ = 1000
+"""Characters of a text that `redact` reads."""
 _LONGEST_WORD = 30
-"""Characters that are given up for a cut between two words."""
+"""Maximum number of characters that are dropped to cut between two words."""
 
 _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
     # A private key in PEM; without its end, where the text was cut.
@@ -83,7 +84,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
 )
 _TRIGGERS = "\n".join(trigger for triggers, _ in _SECRETS for trigger in triggers)
-"""All in one text: in a process that was forked, the first use of each text copies a page of memory."""
+"""One string, because in a forked process the first use of each string copies a page of memory."""
 _CONTROL = r"\x1b\[[0-?]{0,30}[ -/]{0,5}[@-~]?|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff]+"
 
 
@@ -93,7 +94,7 @@ def redact(text: str, longest: int = LONGEST) -> str:
     >>> redact("401 bad key sk-proj-abcdefghijklmnop\nsee https://u:pw@host/")
     '401 bad key [redacted] see https://[redacted]@host/'
     """
-    line = text[:_LOOKED_AT]
+    line = text[:_MAX_READ]
     if not line.isprintable():
         line = _replace(_CONTROL, " ", line)
     line = _without_secrets(line).strip()
@@ -101,7 +102,7 @@ def redact(text: str, longest: int = LONGEST) -> str:
 
 
 def shortened(text: str, longest: int, mark: str) -> str:
-    """At most `longest` characters, with `mark` for what is left out; between words where it can be.
+    """The text cut to at most `longest` characters including `mark`, between two words if possible.
 
     >>> shortened("the quick brown fox", 14, "…")
     'the quick…'
@@ -116,7 +117,7 @@ def shortened(text: str, longest: int, mark: str) -> str:
 
 
 def redact_lines(text: str, longest: int = LONGEST_TEXT) -> str:
-    r"""The first `longest` characters without secrets; lines stay lines. For detectors to read.
+    r"""The first `longest` characters without secrets, with line breaks kept. For detectors to read.
 
     >>> redact_lines("export TOKEN=abcd1234\ndone")
     'export TOKEN=[redacted]\ndone'
@@ -125,7 +126,7 @@ def redact_lines(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def redact_end(text: str, longest: int) -> str:
-    r"""The last `longest` characters without secrets, also without the rest of one that begins before.
+    r"""The last `longest` characters without secrets, also without the end of a secret that begins before them.
 
     >>> redact_end("TOKEN=abcdefgh12345678 done", 12)
     'dacted] done'
@@ -134,7 +135,7 @@ def redact_end(text: str, longest: int) -> str:
 
 
 def redacted_name(field: str, name: Any) -> str:
-    """A name of an author or holder, for people to read; may be empty. Raises ValueError.
+    """The name of an author or holder, redacted; it may be empty. Raises ValueError unless it is a string.
 
     >>> redacted_name("owner", "worker-3")
     'worker-3'
@@ -153,17 +154,17 @@ def _without_secrets(text: str) -> str:
     for triggers, pattern in _SECRETS:
         for trigger in triggers:
             if trigger in folded:
-                text = _replace(pattern, _blank, text)
+                text = _replace(pattern, _mask_value, text)
                 break
     return text
 
 
-def _replace(pattern: str, by: Any, text: str) -> str:
+def _replace(pattern: str, replacement: Any, text: str) -> str:
     import re  # noqa: PLC0415  see above
 
-    return re.sub(pattern, by, text)
+    return re.sub(pattern, replacement, text)
 
 
-def _blank(match: Any) -> str:
+def _mask_value(match: Any) -> str:
     """Keep the name of a secret and replace its value."""
     return (match[1] if match.re.groups else "") + "[redacted]"

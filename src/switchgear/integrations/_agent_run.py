@@ -30,7 +30,7 @@ from switchgear._providers.errors import classify, was_not_started
 from switchgear._providers.prices import Rates, TokenUsage, token_cost
 from switchgear._sinks.dispatch import log_warning
 from switchgear._stuck.messages import progress_warning
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 from switchgear._text.redact import shortened
 from switchgear.integrations._steps import Steps, adrive, drive, in_thread
 
@@ -575,7 +575,7 @@ class ToolCall(_GuardedCall):
         return self.run.observe(self._tool, self._arguments, text, ok=not failed)
 
     async def afinished(self, result: Any, *, failed: bool = False) -> str | None:
-        return await beside(partial(self.finished, result, failed=failed))
+        return await run_in_thread(partial(self.finished, result, failed=failed))
 
     def _enter(self) -> Steps[None]:
         yield from self.run.checking()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, TypeVar
 
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 
 T = TypeVar("T")
 Steps = Generator[tuple[Any, ...], Any, T]
@@ -18,7 +18,7 @@ def in_thread(
     work: Callable[[], T], undo: Callable[[T], object] | None = None
 ) -> tuple[Callable[[], T], Any]:
     """A step that async callers do in a thread; `undo` has its result if they are cancelled."""
-    return work, partial(beside, work, undo)
+    return work, partial(run_in_thread, work, undo)
 
 
 def drive(steps: Steps[T]) -> T:

@@ -43,7 +43,7 @@ from openai.types.responses import (
 
 from switchgear._core.errors import Rejected
 from switchgear._providers.verdicts import TRUNCATED
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 from switchgear.integrations._agent_run import (
     AgentGuard,
     GuardedRun,
@@ -149,7 +149,7 @@ class _Guards:
         async def hand_over(context: Any, arguments: str) -> Any:
             # A step of the run: agents that hand over to each other make no progress.
             step = (given.tool_name, arguments or "", given.agent_name)
-            await beside(partial(self.run().observe, *step))
+            await run_in_thread(partial(self.run().observe, *step))
             return self.agent(await invoke(context, arguments))
 
         guarded = replace(given, on_invoke_handoff=hand_over)

@@ -13,7 +13,7 @@ from switchgear._agents.base import StreamReader
 from switchgear._agents.events import StreamEvent, Usage, complaint, known_complaint, looks_failed
 from switchgear._agents.process import LineBuffer
 from switchgear._agents.registry import AGENTS, agent_named, agent_of_command
-from switchgear._text.agent_text import asks, clean, summarise
+from switchgear._text.agent_text import clean, final_question, summarise
 
 STREAMS = sorted((Path(__file__).parents[1] / "streams").glob("*.jsonl"))
 LINES = [line for file in STREAMS for line in file.read_text().splitlines()]
@@ -116,7 +116,7 @@ def test_texts_are_bounded_and_without_control_characters(text: str) -> None:
         assert len(made) <= 4_000
         assert not any(ord(sign) < 32 and sign != "\n" for sign in made)
     assert len(clean(text * 30, 50)) <= 50
-    asks(text)
+    final_question(text)
 
 
 @given(st.text(max_size=300))

@@ -8,7 +8,7 @@ from contract.words import Broken
 from switchgear import Panel, Policy, Signal, detectors
 from switchgear._core.types import EventKind, Message, Step
 from switchgear._stores.memory import MemoryStore
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 from switchgear.testing import FakeClock, FlakyStore
 from timeouts import LIMIT_S
 
@@ -78,7 +78,7 @@ def test_a_failure_of_a_cancelled_task_is_saved_when_an_unreachable_store_is_bac
                 assert free.wait(LIMIT_S)
                 return self.apply(key, policy, message, now_s)
 
-            return await beside(work)
+            return await run_in_thread(work)
 
     store = Silent(clock=clock)
     panel = Panel(store, clock=clock, sinks=[lambda event: heard.append(event.kind)])

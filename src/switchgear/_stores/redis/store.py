@@ -30,7 +30,7 @@ from switchgear._stores.redis.protocol import Cut, Protocol, asked
 from switchgear._stores.redis.reader import VerifiedReader
 from switchgear._stores.redis.script import Call, Names, Script, Wait
 from switchgear._system.clock import Clock
-from switchgear._system.threads import beside
+from switchgear._system.threads import run_in_thread
 
 TURN_MS = 5000
 """How long a turn is at most."""
@@ -207,7 +207,7 @@ class RedisStore:
             if isinstance(message, Record):
                 send = partial(self.apply, key, policy, message, now_s, identity=name)
                 try:
-                    await beside(send)
+                    await run_in_thread(send)
                 except Exception as error:
                     if isinstance(error, StoreError):
                         error.in_doubt = name  # also if it could not be sent a second time

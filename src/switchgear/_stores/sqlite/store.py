@@ -48,7 +48,7 @@ from switchgear._stores.sqlite.fold import (
     undo,
 )
 from switchgear._system.clock import Clock
-from switchgear._system.threads import ForkSafeLock, beside
+from switchgear._system.threads import ForkSafeLock, run_in_thread
 from switchgear._text.glob import is_plain, matcher, prefix
 
 T = TypeVar("T")
@@ -500,7 +500,7 @@ class SqliteStore:
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
         """The same in a thread, without blocking the event loop. It ends although a task is cancelled."""
-        return await beside(partial(self.apply, key, policy, message, now_s))
+        return await run_in_thread(partial(self.apply, key, policy, message, now_s))
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Messages to several circuits and a note, in one `BEGIN IMMEDIATE` transaction."""
