@@ -1,4 +1,4 @@
-"""The call breaker: guards functions, coroutines, streams and blocks by one circuit."""
+"""The call breaker: guards functions, coroutines, streams and blocks with one circuit."""
 
 import math
 import sys
@@ -21,10 +21,10 @@ from switchgear._breaker.nesting import (
     call_in_probe,
     enter_block,
     leave_block,
-    left_elsewhere,
     note_counted,
     passed_before,
     probe_around,
+    report_missing_block,
 )
 from switchgear._breaker.shapes import (
     LAZY,
@@ -60,7 +60,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def classic(threshold: int = 5, base_timeout: float = 60.0, max_timeout: float = 300.0) -> Policy:
-    """Consecutive failures, then a cooldown. Raises ValueError when a number is out of range."""
+    """The policy of a breaker without one: consecutive failures, then a cooldown. Raises ValueError."""
     return _classic(*_check_limits(threshold, base_timeout, max_timeout))
 
 
@@ -91,16 +91,16 @@ class CircuitBreaker(Breaker):
     - `threshold` (5): consecutive failures before the circuit opens.
     - `base_timeout` (60.0), `max_timeout` (300.0): seconds to wait before one probe is
       admitted; a failed probe doubles the wait, up to the maximum; a success resets it.
-    - `policy`: instead of those three, any detectors and recovery: `Policy([...], Cooldown(...))`.
-    - `fallback`: called with the same arguments instead of the refused call.
+    - `policy`: any detectors and recovery instead of those three: `Policy([...], Cooldown(...))`.
+    - `fallback`: called with the arguments of a refused call; its result is returned instead.
     - `failure_if`: which exceptions are failures: types or a predicate. Default: every
-      `Exception`. Others do not count.
+      `Exception`. Other exceptions do not count.
     - `failure_if_result`: a predicate on the result; true means that the call failed.
     - `ignore`: exceptions that do not count as evidence: types or a predicate.
     - `success_if`: exceptions that prove that the service works, such as a 404: types or a predicate.
       They count as successes. `ignore` is checked first, then `success_if`, then `failure_if`.
     - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
-    - `clock`: seconds, monotonic. `sinks`: called with each `Event`.
+    - `clock`: returns monotonic seconds. `sinks`: called with each `Event`.
     - `store`, `wall`: set by `Panel.breaker(…)`, for a circuit that processes share.
 
     Cancellation, KeyboardInterrupt, GeneratorExit and the `Rejected` of another circuit are never
@@ -170,10 +170,10 @@ class CircuitBreaker(Breaker):
             self._set_hooks(hooks)
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call the function, guarded. Raises what it raises, or `Rejected`.
+        """Call the function, guarded. Raises what the function raises, or `Rejected`.
 
-        If it returns a coroutine, another awaitable or a generator, the result is that, guarded:
-        await or iterate it. For other streams see `stream`.
+        A coroutine, another awaitable or a generator that the function returns is guarded, too: await
+        or iterate the result. For other streams see `stream`.
         """
         run = self._fast
         if run is None:
@@ -194,9 +194,9 @@ class CircuitBreaker(Breaker):
     async def acall(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Call and await the coroutine function, guarded. Raises what it raises, or `Rejected`.
+        """Call and await the coroutine function, guarded. Raises what the function raises, or `Rejected`.
 
-        If it returns a generator or async generator, the result is that, guarded: iterate it.
+        A generator or async generator that the function returns is guarded, too: iterate the result.
         """
         run = self._fast
         if run is None:
@@ -238,23 +238,23 @@ class CircuitBreaker(Breaker):
     def stream(self, items: AsyncIterable[T]) -> AsyncGenerator[T]: ...
 
     def stream(self, items: Any) -> Any:
-        """The items of a stream, guarded as one call from the first to the last.
+        """The items of a stream, sync or async, guarded as one call from the first to the last item.
 
-        For the stream objects of SDKs, which are not generators; also async ones. The request that
-        created one is guarded separately: `breaker.stream(breaker.call(client.create, stream=True))`. A
-        decorated generator that does both is one call. Close the stream yourself, as usual.
+        For the stream objects of SDKs, which are not generators. The request that creates the stream is
+        guarded separately: `breaker.stream(breaker.call(client.create, stream=True))`. A decorated
+        generator that does both is one call. Close the stream yourself, as usual.
         """
         return guard_items(self, items)
 
     def __enter__(self) -> Self:
-        frame = sys._getframe().f_back  # noqa: SLF001  there is no other way to know a block
+        frame = sys._getframe().f_back  # noqa: SLF001  there is no other way to identify a block
         enter_block(self, self.enter(), self.stopwatch(), frame)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
         if block is None:
-            left_elsewhere(self, error)
+            report_missing_block(self, error)
         elif error is None:
             self.succeeded(block.permit, self.seconds_since(block.started_s))
         else:
@@ -272,7 +272,7 @@ class CircuitBreaker(Breaker):
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         block = leave_block(self, sys._getframe().f_back)  # noqa: SLF001
         if block is None:
-            left_elsewhere(self, error)
+            report_missing_block(self, error)
         elif error is None:
             await self.asucceeded(block.permit, self.seconds_since(block.started_s))
         else:
@@ -285,12 +285,12 @@ class CircuitBreaker(Breaker):
     def _call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The call in full: any phase, any policy, with fallback and predicates."""
+        """The general case of `call`: any phase and policy, with fallback and predicates."""
         run = self._fresh_run()
         if run is None:
             return self._call_with_permit(function, args, kwargs)
-        looked_at = self._failure_if_result is not None or self._on_call
-        due_s = -math.inf if looked_at else run.due_s
+        needs_outcome = self._failure_if_result is not None or self._on_call
+        due_s = -math.inf if needs_outcome else run.due_s
         started_s = self._clock()
         try:
             result = function(*args, **kwargs)
@@ -303,7 +303,7 @@ class CircuitBreaker(Breaker):
             if self._clock() < due_s:
                 for _ in run.tickets:
                     return result
-        except Exception:  # noqa: BLE001  the clock's own trouble
+        except Exception:  # noqa: BLE001  the clock failed
             self.log_trouble()
         self.returned(run.permit, result, self.seconds_since(started_s))
         return result
@@ -311,7 +311,7 @@ class CircuitBreaker(Breaker):
     def _finish(
         self, run: SuccessRun, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Count a result whose type differs from that of the last one, or that finds no ticket."""
+        """Count a result whose type differs from that of the last result, or that finds no ticket."""
         if type(result) in LAZY or hasattr(type(result), "__await__"):
             return guard_lazy(self, result, None, args, kwargs)
         run.plain = type(result)
@@ -323,7 +323,7 @@ class CircuitBreaker(Breaker):
     def _call_with_permit(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The call while the circuit is not simply closed."""
+        """The call while the circuit is not closed, or is held."""
         if (code := lazy_code(function)) is not None:
             return call_lazily(self, function, code, args, kwargs)
         permit = self.enter_or_fall_back()
@@ -385,17 +385,17 @@ class CircuitBreaker(Breaker):
         return self._slow_from_s is not None or bool(self._on_call)
 
     def stopwatch(self) -> float:
-        """Seconds for measuring durations; not read when nothing uses them. Never raises."""
+        """The clock's time for measuring durations; 0 if nothing uses them, NaN if the clock fails. Never raises."""
         if self._slow_from_s is None and not self._on_call:
             return 0.0
         try:
             return self._clock()
-        except Exception:  # noqa: BLE001  leave was granted, and what is guarded can still run
+        except Exception:  # noqa: BLE001  the call was admitted, and can still run
             self.log_trouble()
             return math.nan
 
     def enter_or_fall_back(self) -> Permit | None:
-        """A permit; or `None` when refused and there is a fallback; or raises `Rejected`."""
+        """A permit; `None` if the call is refused and there is a fallback. Raises `Rejected` without one."""
         if self._fallback is None:
             return self.enter()
         try:
@@ -404,7 +404,7 @@ class CircuitBreaker(Breaker):
             return None
 
     async def aenter_or_fall_back(self) -> Permit | None:
-        """The same without blocking the event loop."""
+        """`enter_or_fall_back` without blocking the event loop."""
         if self._fallback is None:
             return await self.aenter()
         try:
@@ -413,35 +413,35 @@ class CircuitBreaker(Breaker):
             return None
 
     def fall_back(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of the fallback for a refused call; callers have checked that there is one."""
+        """The result of the fallback for a refused call; there must be one."""
         fallback: Any = self._fallback
         return fallback(*args, **kwargs)
 
     # Recording a result must not replace what the call returned or raised: if a clock, a
-    # third-party detector or a store fails here, the error is logged. These methods send text that
-    # is already redacted; the variant with an `a` does not block the event loop.
+    # third-party detector or a store fails here, the error is logged. Texts are already redacted.
+    # The methods that begin with `a` do not block the event loop.
 
     def succeeded(self, permit: Permit, seconds: float | None) -> None:
-        """Record a success; an ordinary one only takes a ticket of the run."""
+        """Record a success; usually that only takes a ticket of the run."""
         try:
-            left = self._take_ticket(permit, seconds)
-            if isinstance(left, Record):
-                self.send(left)
-            elif left is not None:
-                self._fold_run(left, more=1)
+            unrecorded = self._take_ticket(permit, seconds)
+            if isinstance(unrecorded, Record):
+                self.send(unrecorded)
+            elif unrecorded is not None:
+                self._fold_run(unrecorded, more=1)
         except Exception:  # noqa: BLE001
             self.log_trouble()
         if self._on_call:
             report(Call(self.name, CallOutcome.SUCCESS, seconds), self._on_call)
 
     async def asucceeded(self, permit: Permit, seconds: float | None) -> None:
-        """Record a success."""
+        """`succeeded` without blocking the event loop."""
         try:
-            left = self._take_ticket(permit, seconds)
-            if isinstance(left, Record):
-                await self.asend(left)
-            elif left is not None:
-                await self._afold_run(left, more=1)
+            unrecorded = self._take_ticket(permit, seconds)
+            if isinstance(unrecorded, Record):
+                await self.asend(unrecorded)
+            elif unrecorded is not None:
+                await self._afold_run(unrecorded, more=1)
         except Exception:  # noqa: BLE001
             self.log_trouble()
         if self._on_call:
@@ -454,34 +454,34 @@ class CircuitBreaker(Breaker):
     def _failed(
         self, permit: Permit, error: BaseException, seconds: float | None, wait_s: float | None
     ) -> None:
-        """`failed`, with the wait that the caller found in an exception without `Retry-After`."""
-        signal = _waiting(self._meaning(error, seconds, permit), wait_s)
+        """`failed`; `wait_s` is the requested wait if the exception itself has no `Retry-After`."""
+        signal = _with_wait(self._signal_of(error, seconds, permit), wait_s)
         self._record_result(signal, permit)
         if self._on_call:
             self._report(signal, seconds, error)
 
     async def afailed(self, permit: Permit, error: BaseException, seconds: float | None) -> None:
-        """Record an exception."""
+        """`failed` without blocking the event loop."""
         await self._afailed(permit, error, seconds, None)
 
     async def _afailed(
         self, permit: Permit, error: BaseException, seconds: float | None, wait_s: float | None
     ) -> None:
-        signal = _waiting(self._meaning(error, seconds, permit), wait_s)
+        signal = _with_wait(self._signal_of(error, seconds, permit), wait_s)
         await self._arecord_result(signal, permit)
         if self._on_call:
             self._report(signal, seconds, error)
 
     def returned(self, permit: Permit, result: Any, seconds: float | None) -> None:
-        """Record a result."""
-        if self._is_bad(result):
+        """Record what a call returned: a success, or a failure if `failure_if_result` is true for it."""
+        if self._is_failure_result(result):
             self.ended(permit, Signal(ok=False, seconds=seconds, error=BAD_RESULT))
         else:
             self.succeeded(permit, seconds)
 
     async def areturned(self, permit: Permit, result: Any, seconds: float | None) -> None:
-        """Record a result."""
-        if self._is_bad(result):
+        """`returned` without blocking the event loop."""
+        if self._is_failure_result(result):
             await self.aended(permit, Signal(ok=False, seconds=seconds, error=BAD_RESULT))
         else:
             await self.asucceeded(permit, seconds)
@@ -492,20 +492,20 @@ class CircuitBreaker(Breaker):
         self._report(signal, signal.seconds, None)
 
     async def aended(self, permit: Permit, signal: Signal) -> None:
-        """Record the outcome of a call that the caller has classified. Never raises."""
+        """`ended` without blocking the event loop."""
         await self._arecord_result(signal, permit)
         self._report(signal, signal.seconds, None)
 
     def give_back(self, permit: Permit) -> None:
-        """Record that the call has no known outcome."""
+        """Return a permit unused: the call has no outcome."""
         self.ended(permit, Signal())
 
     async def agive_back(self, permit: Permit) -> None:
-        """Record that the call has no known outcome."""
+        """`give_back` without blocking the event loop."""
         await self.aended(permit, Signal())
 
     def seconds_since(self, started_s: float) -> float | None:
-        """Seconds since the stopwatch showed `started_s`; `None`: not needed, or unknown."""
+        """Seconds since `stopwatch` returned `started_s`; `None`: not needed, or unknown."""
         if self._slow_from_s is None and not self._on_call:
             return None
         seconds = self.stopwatch() - started_s
@@ -535,9 +535,9 @@ class CircuitBreaker(Breaker):
             self.log_trouble()
 
     def _fold_run(self, run: SuccessRun, *, more: int) -> None:
-        """Fold the successes of a run and `more` that found no ticket, or leave them to the panel's thread."""
+        """Fold the successes of a run and `more` successes without a ticket, or leave them to the panel's thread."""
         try:
-            if not self._put_off(run, more):
+            if not self._leave_to_thread(run, more):
                 for message, ago_s in self._count_messages(run, more):
                     self._fold(message, ago_s)
         except Exception:  # noqa: BLE001
@@ -545,14 +545,14 @@ class CircuitBreaker(Breaker):
 
     async def _afold_run(self, run: SuccessRun, *, more: int) -> None:
         try:
-            if not self._put_off(run, more):
+            if not self._leave_to_thread(run, more):
                 for message, ago_s in self._count_messages(run, more):
                     await self._afold(message, ago_s)
         except Exception:  # noqa: BLE001
             self.log_trouble()
 
     def _take_ticket(self, permit: Permit, seconds: float | None) -> SuccessRun | Record | None:
-        """What must be folded or sent for a success; `None`: it took a ticket."""
+        """The run to fold or the record to send for a success; `None`: it took a ticket."""
         run, limit_s = self._run, self._slow_from_s
         is_slow = seconds is not None and limit_s is not None and seconds > limit_s
         if run is None or run.permit is not permit or is_slow:
@@ -562,8 +562,8 @@ class CircuitBreaker(Breaker):
                 return None
         return run
 
-    def _meaning(self, error: BaseException, seconds: float | None, permit: Permit) -> Signal:
-        """The signal of an exception; `None`: an inner guard of this breaker has recorded it."""
+    def _signal_of(self, error: BaseException, seconds: float | None, permit: Permit) -> Signal:
+        """The signal of an exception; without an outcome if it is no evidence or an inner guard has recorded it."""
         try:
             ok = self._outcome(error)
             if ok is None or self._is_part_of_a_probe(permit):
@@ -585,18 +585,18 @@ class CircuitBreaker(Breaker):
     def _outcome(self, error: BaseException) -> bool | None:
         try:
             return outcome_of(error, self._failure_if, self._ignore, self._success_if)
-        except BaseException as trouble:  # never replace the caller's exception
+        except BaseException as trouble:  # must not replace the caller's exception
             if is_interrupt(trouble):
                 raise
             log_exception("failure_if, success_if or ignore of circuit %r failed", self.name)
             return False
 
-    def _is_bad(self, result: Any) -> bool:
+    def _is_failure_result(self, result: Any) -> bool:
         if self._failure_if_result is None:
             return False
         try:
             return bool(self._failure_if_result(result))
-        except Exception:  # noqa: BLE001  the caller gets the result that was made
+        except Exception:  # noqa: BLE001  must not replace the result of the call
             log_exception("failure_if_result of circuit %r failed", self.name)
             return False
 
@@ -612,8 +612,8 @@ class CircuitBreaker(Breaker):
         }
 
 
-def _waiting(signal: Signal, wait_s: float | None) -> Signal:
-    """The signal; a failure without a wait of its own gets this one."""
+def _with_wait(signal: Signal, wait_s: float | None) -> Signal:
+    """The signal; a failure without a requested wait gets `wait_s`."""
     if wait_s is None or signal.ok is not False or signal.retry_after_s is not None:
         return signal
     return signal._replace(retry_after_s=wait_s)

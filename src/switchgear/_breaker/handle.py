@@ -1,7 +1,7 @@
 """The breaker: one circuit with its policy, store, clock and sinks, in one process.
 
-Most calls are admitted or refused by the last known state, without a lock and without I/O;
-successes and refusals are counted and folded in later. Everything else is a message to the store.
+Most calls are admitted or refused according to the last known state, without a lock and without I/O;
+their successes and refusals are counted and recorded later. Everything else is a message to the store.
 """
 
 import math
@@ -88,14 +88,14 @@ _deferred: "deque[tuple[Breaker, Message]]" = deque()
 
 
 class Times(NamedTuple):
-    """The clock readings from before the lock was acquired."""
+    """Times that were computed before the lock was acquired, because clocks are user code."""
 
     due_s: float
-    """When, on our own clock, a run must be folded and a snapshot read again."""
+    """When, on the breaker's clock, the run must be folded and the snapshot read again."""
     ahead_s: float
-    """Seconds by which our own clock is ahead of the circuit's."""
+    """Seconds by which the breaker's clock is ahead of the circuit's."""
     reread_s: float
-    """When, on our own clock, a snapshot must be read again because changes are not pushed."""
+    """When, on the breaker's clock, the snapshot must be read again because changes are not pushed."""
 
 
 class Breaker:
@@ -109,7 +109,7 @@ class Breaker:
 
     __slots__ = (
         "__weakref__",
-        "_bare",
+        "_checks_results",
         "_circuit",
         "_clock",
         "_counts_calls",
@@ -166,7 +166,7 @@ class Breaker:
         self._wall = wall
         self.sinks: tuple[Sink, ...] = checked_sinks(f"{owner}.sinks", sinks)
         self._on_call: tuple[CallHook, ...] = ()
-        self._bare = not checks_results
+        self._checks_results = checks_results
         self._lock: ForkSafeLock
         if store is None:
             store = self._lock = MemoryCell()
@@ -178,27 +178,27 @@ class Breaker:
         self._timed: SuccessRun | None = None
         """The run, if a call needs only the clock; else `None`."""
         self._run: SuccessRun | None = None
-        """Where successes are counted while the circuit is closed; `None` while it is not."""
+        """Counts the successes while the circuit is closed; `None` while it is not."""
         self._refusal: Refusal | None = None
-        """The refusal of every call until its time, while the circuit refuses all."""
+        """The refusal of every call until `_refuse_until_s`; `None`: a call may be admitted."""
         self._probe_refusal: Refusal | None = None
-        """The same while it refuses because of running probes: for all callers except those inside a probe."""
+        """The refusal because of running probes: for all callers except those inside a probe."""
         self._refuse_until_s = 0.0
         self._refusals: Iterator[None] = NO_REFUSALS
-        """Refusals are counted by the items taken from it: taking one is atomic and needs no lock."""
+        """Each refusal takes an item, which is atomic and needs no lock; the missing items are the count."""
         self._refusals_folded = 0
         self._shared: SharedEvidence | None = None
         """Evidence that this process has not reported yet, if other processes share the circuit."""
-        self._use(policy)
+        self._apply_policy(policy)
         self._circuit = policy.start(self.name, self._now_s())
-        self._look_at(self._circuit, self._times())
+        self._set_snapshot(self._circuit, self._times())
 
-    def _use(self, policy: Policy) -> None:
+    def _apply_policy(self, policy: Policy) -> None:
         self.policy: Policy = policy
         self._slow_from_s = policy.slow_from_s
         self._counts_calls = counts_calls(policy)
-        others_use_it = self._wall is not None and getattr(self._store, "process", None) is not None
-        if not others_use_it or not needs_successes(policy):
+        is_shared = self._wall is not None and getattr(self._store, "process", None) is not None
+        if not is_shared or not needs_successes(policy):
             self._shared = None
         elif self._shared is None:
             self._shared = SharedEvidence(self._store)
@@ -213,13 +213,13 @@ class Breaker:
     def state(self) -> Phase:
         """The last known phase; a cooldown that is over shows as half-open.
 
-        No I/O. `refresh()` or `arefresh()` first reads what other processes did.
+        No I/O: call `refresh()` or `arefresh()` first to include what other processes did.
         """
         return self._current_circuit().phase
 
     @property
     def last_known(self) -> Circuit:
-        """The circuit as this process saw it last. No I/O, and no unreported calls."""
+        """The circuit as this process last received it, without unreported calls. No I/O."""
         return self._circuit
 
     @property
@@ -237,12 +237,12 @@ class Breaker:
 
     @property
     def totals(self) -> Totals:
-        """Counts of everything recorded, the unreported calls of this process included. No I/O."""
+        """Counts of everything recorded, including the unreported calls of this process. No I/O."""
         return self._current_circuit().totals
 
     def readings(self) -> dict[str, Reading]:
         """The reading of each detector, by its kind: `failure_rate`, and `failure_rate#2`. No I/O."""
-        # Imported late: most callers never read it.
+        # Imported late: most programs never read them.
         from switchgear._core.wire import detector_names  # noqa: PLC0415
 
         readings = self.policy.readings(self._current_circuit().memories, self._now_s())
@@ -277,7 +277,7 @@ class Breaker:
                 circuit = step(self.policy, circuit, unreported, now_s)[0]
             return step(self.policy, circuit, TIME_PASSES, now_s)[0]
         except (AttributeError, TypeError, ValueError):
-            # Pushed by a process whose policy has other detectors; the next message restores ours.
+            # Pushed by a process whose policy has other detectors; the next message converts it.
             return self._circuit
 
     # Acquire and record
@@ -291,9 +291,9 @@ class Breaker:
         return self._acquire_permit() if run is None else run.permit
 
     def known_permit(self) -> Permit | None:
-        """A permit by the last known state, without I/O; `None`: acquire one with `enter`.
+        """A permit according to the last known state, without I/O; `None`: acquire one with `enter`.
 
-        For callers that pass changes of the store to `adopt` themselves, so that nothing is read here.
+        For callers that pass changes of the store to `adopt` themselves.
         """
         run = self._run
         if run is not None and self._polls:
@@ -313,7 +313,7 @@ class Breaker:
         return self._apply(message)
 
     def send(self, message: Message) -> Verdict:
-        """Send a message to the circuit unchanged, after pending reports."""
+        """Send a message to the circuit unchanged, after the unreported counts. Returns the verdict."""
         check_message(message)
         if self._shared is not None:
             return self._send_shared(self._shared, message)
@@ -335,7 +335,7 @@ class Breaker:
         return await self._areport(message)
 
     def flush(self) -> None:
-        """Report counts that were not reported yet."""
+        """Report the counts that were not reported yet."""
         self._fold_pending()
 
     @property
@@ -348,9 +348,10 @@ class Breaker:
 
     @property
     def isolation(self) -> str | None:
-        """Why this process refuses its own calls although the shared circuit is closed; `None`: it does not.
+        """Why this process is isolated, in words; `None`: it is not.
 
-        Its own calls fail while those of other processes succeed.
+        A process is isolated while its own calls fail and those of other processes succeed: it refuses
+        its calls although the shared circuit is closed.
         """
         shared = self._shared
         if shared is None or shared.own is None or not shared.is_isolated(self._circuit):
@@ -359,12 +360,12 @@ class Breaker:
 
     def adopt(self, circuit: Circuit) -> None:
         """Use a newer state that a shared store pushed."""
-        late = self._adopt(circuit)
-        if late is not None:
-            self._apply(late)
+        unreported = self._adopt(circuit)
+        if unreported is not None:
+            self._apply(unreported)
 
     def refresh(self) -> None:
-        """Report what is pending, and read from the store what other processes did."""
+        """Report the unreported counts, and read from the store what other processes did."""
         self._fold_pending()
         self._apply(TIME_PASSES)
 
@@ -384,17 +385,17 @@ class Breaker:
             self.snapshot()
 
     def set_policy(self, policy: Policy) -> None:
-        """Use another policy from now on; the phase and the memory of common detectors are kept.
+        """Use another policy from now on; the phase and the evidence of common detectors are kept.
 
-        For circuits of a panel, whose store adapts the memories to the policy. Raises
-        ValueError for a breaker that keeps its circuit itself.
+        For breakers of a panel, whose store adapts the evidence to the policy. Raises ValueError for
+        a breaker without a panel.
         """
         if self._wall is None:
             raise ValueError(
                 f"circuit {self.name!r} belongs to no panel: create a new breaker instead"
             )
         self._fold_pending()
-        self._use(policy)
+        self._apply_policy(policy)
         self._apply(TIME_PASSES)
 
     # Overrides
@@ -402,8 +403,7 @@ class Breaker:
     def hold_open(self, *, by: str, why: str, for_s: float | None = None) -> None:
         """Refuse every call, regardless of the evidence.
 
-        `for_s`: for this many seconds, after which the evidence decides again; default: until
-        `release`.
+        The hold ends after `for_s` seconds, when the evidence decides again; default: with `release`.
         """
         self.send(self._override(by, why, Mode.HELD_OPEN, for_s))
 
@@ -530,8 +530,8 @@ class Breaker:
 
     # The snapshot
 
-    def _look_at(self, circuit: Circuit, times: Times) -> SuccessRun | None:
-        """Set the fields that the fast paths read; return the run that this ends, if any."""
+    def _set_snapshot(self, circuit: Circuit, times: Times) -> SuccessRun | None:
+        """Set the fields that the fast paths read; return the run that this replaces, if any."""
         run, shared = self._run, self._shared
         closed = circuit.phase is Phase.CLOSED and circuit.mode is not Mode.HELD_OPEN
         if shared is not None and shared.isolated and shared.is_isolated(circuit):
@@ -540,17 +540,16 @@ class Breaker:
                 self._refusals = repeat(None, UNLIMITED)
             self._probe_refusal, self._refusal = None, self._isolation(times)
             return run
-        # Over a shared store, a strict policy reads the store before it admits or refuses a call.
-        asks_always = self.policy.strict and self._wall is not None
-        if closed and not asks_always:
+        # A strict policy reads a shared store before it admits or refuses a call.
+        always_reads = self.policy.strict and self._wall is not None
+        if closed and not always_reads:
             most = self._ticket_limit(circuit)
             if run is not None and run.permit.generation == circuit.generation:
                 if run.fits(most):
                     self._set_run(run, times)  # again: pushes may have started or stopped
                     return None
-                self._set_run(
-                    SuccessRun(run.permit, run.due_s, 0)
-                )  # which takes over from this one
+                # The new run takes over the counts of this one.
+                self._set_run(SuccessRun(run.permit, run.due_s, 0))
                 return run
             self._refusal = self._probe_refusal = None
             first = circuit.generation == _FIRST_PERMIT.generation
@@ -559,29 +558,30 @@ class Breaker:
             return run
         self._set_run(None)
         if self._refusals is NO_REFUSALS:
-            self._refusals = repeat(None, UNLIMITED)  # before the refusal, or a call is not counted
-        refusal = None if asks_always else self._what_to_refuse_with(circuit, times)
+            self._refusals = repeat(None, UNLIMITED)  # set first: a refusal must find it to count
+        refusal = None if always_reads else self._standing_refusal(circuit, times)
         probing = circuit.phase is Phase.HALF_OPEN and circuit.mode is Mode.AUTO
         self._probe_refusal, self._refusal = (refusal, None) if probing else (None, refusal)
         return run
 
     def _ticket_limit(self, circuit: Circuit) -> int:
-        """How many successes may take tickets: none on a warm circuit, where each success has its own time."""
+        """Number of successes that may take tickets; 0 on a warm circuit, where each success has its own time."""
         shared = self._shared
         if shared is not None and self._clock() < shared.warm_until_s:
             return 0
         return self._limit(circuit) if self._counts_calls else UNLIMITED
 
     def _limit(self, circuit: Circuit) -> int:
-        """How many successes may stay unreported before a detector could begin to evaluate."""
+        """Number of successes that may stay unreported before a detector could begin to evaluate."""
         try:
             before = self.policy.judges_after(circuit.memories, self._success(1), circuit.seen_s)
         except (AttributeError, TypeError, ValueError):
-            # Pushed by a process whose policy has other detectors; the next message restores ours.
+            # Pushed by a process whose policy has other detectors; the next message converts it.
             return UNLIMITED
         return before - 1 if before else UNLIMITED
 
-    def _what_to_refuse_with(self, circuit: Circuit, times: Times) -> Refusal | None:
+    def _standing_refusal(self, circuit: Circuit, times: Times) -> Refusal | None:
+        """The refusal of every call, and set until when it applies; `None`: a call may be admitted."""
         until_s = refuses_until_s(self.policy, circuit)
         if until_s == -math.inf:
             return None
@@ -595,24 +595,26 @@ class Breaker:
         return Refusal(verdict.phase, verdict.reason, until_s, last_error, held)
 
     def _isolation(self, times: Times) -> Refusal | None:
-        """The refusal of this process while its own calls fail and those of others succeed."""
+        """The refusal of every call while this process is isolated."""
         own = None if self._shared is None else self._shared.own
-        refusal = None if own is None else self._what_to_refuse_with(own, times)
+        refusal = None if own is None else self._standing_refusal(own, times)
         return refusal and refusal._replace(reason=isolation_reason(refusal.reason))
 
     def _set_run(self, run: SuccessRun | None, times: Times | None = None) -> None:
         polls = self._polls if times is None else times.reread_s < math.inf
-        bare = self._bare and self._slow_from_s is None and not polls
+        bare = not self._checks_results and self._slow_from_s is None and not polls
         self._fast = run if bare and not self._on_call else None
         self._timed = None if self._on_call else run
-        self._run = run  # last: an interrupt before it is repaired by the next message
+        self._run = (
+            run  # last: after an interrupt before this line, the next message sets all again
+        )
 
     def _success(self, count: int) -> Signal:
-        # No call in a run was slow, and detectors treat all shorter durations the same.
+        # No call of a run was slow, and detectors treat all shorter durations the same.
         return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
 
     def _fresh_run(self) -> SuccessRun | None:
-        """The run that counts a call, if the last known state is closed."""
+        """The run that counts a call, after reading the store if that is due; `None`: the circuit is not closed."""
         run = self._run
         if run is None or self._wall is None:
             return run
@@ -639,7 +641,7 @@ class Breaker:
     # Evidence that several processes share
 
     def _notice_failures(self) -> None:
-        """Become warm if the store has pushed a failure of another process."""
+        """Warm the circuit if the store has pushed a failure of another process."""
         shared = self._shared
         if shared is None:
             return
@@ -651,7 +653,7 @@ class Breaker:
             self.warm()
 
     def _notice_failure(self, circuit: Circuit) -> None:
-        """Become warm if the circuit that was just read has a recent failure."""
+        """Warm the circuit if the state that was just read has a recent failure."""
         shared, failures = self._shared, circuit.failures
         if shared is None or not failures or circuit.phase not in FLOWING:
             return
@@ -661,7 +663,7 @@ class Breaker:
             self.warm()
 
     def warm(self) -> None:
-        """Report successes soon, each with its time, because a process has just recorded a failure."""
+        """Warm the circuit after a failure of any process: report successes soon, each with its time."""
         shared = self._shared
         if shared is None or self._lock.is_mine():
             return
@@ -669,10 +671,10 @@ class Breaker:
         with self._lock:
             run = self._run
             if run is not None and run.issued:
-                warm = SuccessRun(run.permit, run.due_s, 0)
-                self._set_run(warm)
-                warm.take_over(run, 0)
-                run = warm
+                dated_run = SuccessRun(run.permit, run.due_s, 0)
+                self._set_run(dated_run)
+                dated_run.take_over(run, 0)
+                run = dated_run
         if run is not None and run.is_pending:
             self._submit_soon(shared)
 
@@ -681,7 +683,7 @@ class Breaker:
         self._store.submitter.add(self, self._tick, wait_s)  # type: ignore[attr-defined]
 
     def _tick(self) -> float:
-        """Submit the reports that are due; return in how many seconds more may be due."""
+        """Submit the reports that are due; return the seconds until more may be due."""
         shared = self._shared
         if shared is None:
             return math.inf
@@ -698,10 +700,9 @@ class Breaker:
         return max(0.001, due_s - now_s)
 
     def settle(self) -> None:
-        """Wait until the evidence that this process just sent is final and evaluated.
+        """Wait until the evidence that this process has just sent is final and evaluated.
 
-        For a process that ends: its last reports are evaluated before that, within `HOLD_S`
-        seconds.
+        For a process that ends, so that its last reports still count; takes at most `HOLD_S` seconds.
         """
         shared = self._shared
         if shared is not None and shared.is_isolated(self._circuit):
@@ -714,7 +715,7 @@ class Breaker:
         self._apply(TIME_PASSES)
 
     def _with_source(self, shared: SharedEvidence, message: Message, now_s: float) -> Message:
-        """A report with its process and the time when it happened."""
+        """The message; a report with this process as its source, and the time of its results."""
         if not isinstance(message, Record) or not message.signal.count:
             return message
         if message.source is None:
@@ -730,9 +731,9 @@ class Breaker:
     def _judge_own(
         self, shared: SharedEvidence, message: Message, circuit: Circuit, now_s: float
     ) -> None:
-        """Evaluate the calls of this process alone, and check evidence that is not final."""
+        """Evaluate the calls of this process alone, and schedule a check of evidence that is not final."""
         if is_pending(circuit):
-            # The process that folded the evidence comes first: the others then learn the result from it.
+            # The process that folded the evidence checks first; the others then receive its result.
             wait_s = HOLD_S
             if is_summary(circuit):
                 wait_s *= 1.5 + (hash(shared.process()) & 0xFF) / 0x100
@@ -755,32 +756,34 @@ class Breaker:
             shared.own = own = step(self.policy, own, record, now_s).circuit
         if own is None:
             return
-        was, is_cut = shared.isolated, own.phase not in FLOWING
-        if is_cut and not was and is_final(circuit, own.outage.opened_at_s):
+        was_isolated, is_open = shared.isolated, own.phase not in FLOWING
+        if is_open and not was_isolated and is_final(circuit, own.outage.opened_at_s):
             if others(circuit, shared.process(), now_s) and own.outage.retry_at_s is not None:
                 shared.isolated, shared.generation = True, circuit.generation
             else:
                 shared.own = None
-        elif was and not is_cut:
+        elif was_isolated and not is_open:
             shared.isolated = False
-        if was or shared.isolated:
+        if was_isolated or shared.isolated:
             self._refresh_snapshot(circuit)
-            self._remark_isolation(shared, own, was=was)
+            self._remark_isolation(shared, own, was_isolated=was_isolated)
 
     def _refresh_snapshot(self, circuit: Circuit) -> None:
-        """Update the snapshot, because this process has been isolated or is no longer."""
-        late = self._adopt(circuit)
-        if late is not None:
-            self._fold(late)
+        """Set the snapshot again, because this process is now isolated or no longer."""
+        unreported = self._adopt(circuit)
+        if unreported is not None:
+            self._fold(unreported)
 
-    def _remark_isolation(self, shared: SharedEvidence, own: Circuit, *, was: bool) -> None:
-        """Record in the shared circuit that this process is isolated, until when, or no longer."""
+    def _remark_isolation(
+        self, shared: SharedEvidence, own: Circuit, *, was_isolated: bool
+    ) -> None:
+        """Record in the shared circuit that this process is isolated and when it probes, or no longer isolated."""
         place, retry_at_s = this_process(), own.outage.retry_at_s
         if shared.isolated and own.phase is Phase.OPEN and retry_at_s != shared.remarked_s:
             shared.remarked_s = retry_at_s
             why = f"{place} is isolated: {own.outage.reason}; other processes succeed"
             self._remark(EventKind.ISOLATED, why, retry_at_s)
-        elif was and not shared.isolated:
+        elif was_isolated and not shared.isolated:
             shared.remarked_s = None
             self._remark(EventKind.REJOINED, f"{place} is no longer isolated: its probe succeeded")
 
@@ -788,10 +791,10 @@ class Breaker:
         remark = Override("switchgear", why, kind=kind, until_s=until_s, process=this_process())
         try:
             done = self._store.apply(self.name, self.policy, remark, self._now_s())
-        except StoreError as error:  # it is for operators only: nothing depends on it
+        except StoreError as error:  # remarks are for operators only: nothing depends on them
             log_warning("circuit %r: %s; not recorded: %s", self.name, why, error)
         else:
-            self._take(done)
+            self._adopt_result(done)
 
     @property
     def _is_isolated(self) -> bool:
@@ -853,9 +856,7 @@ class Breaker:
         return verdict.permit
 
     def _count_refusal(self) -> tuple[str, Refusal, float] | None:
-        """The arguments of `Rejected` while the snapshot refuses every call; the refusal is counted.
-
-        Else `None`.
+        """Count a refusal and return the arguments of `Rejected`; `None`: the snapshot does not refuse every call.
 
         The exception is not created here, because an exception in a local variable keeps the
         caller's frame alive.
@@ -899,13 +900,13 @@ class Breaker:
         done = self._store.apply(self.name, self.policy, message, now_s)
         if shared is not None:
             self._judge_own(shared, message, done.circuit, now_s)
-        late = self._take(done)
-        if late is not None:
-            self._fold(late)
+        unreported = self._adopt_result(done)
+        if unreported is not None:
+            self._fold(unreported)
         return done.verdict
 
     def _send_shared(self, shared: SharedEvidence, message: Message) -> Verdict:
-        """Apply a message after the pending reports; together with them if one round trip does both."""
+        """Apply a message after the unreported counts, in the same round trip if the store supports it."""
         report = self._report_to_send_along()
         if report is not None:
             return self._apply_both(shared, report, message)
@@ -913,7 +914,7 @@ class Breaker:
         return self._apply(message)
 
     def _report_to_send_along(self) -> Record | None:
-        """The successes that are not reported yet, if the store takes them together with a message."""
+        """The unreported successes, if the store accepts them together with a message; else `None`."""
         run = self._run
         if run is None or not run.is_pending or not self._store.pushes:
             return None
@@ -938,9 +939,9 @@ class Breaker:
             raise
         for each in (report, message):
             self._judge_own(shared, each, done.circuit, now_s)
-        late = self._take(done)
-        if late is not None:
-            self._fold(late)
+        unreported = self._adopt_result(done)
+        if unreported is not None:
+            self._fold(unreported)
         return done.verdict
 
     def _fold(self, message: Record, ago_s: float = 0.0) -> None:
@@ -959,9 +960,9 @@ class Breaker:
             raise
         if shared is not None:
             self._judge_own(shared, report, done.circuit, now_s)
-        late = self._take(done)
-        if late is not None:
-            self._fold(late)
+        unreported = self._adopt_result(done)
+        if unreported is not None:
+            self._fold(unreported)
 
     def _put_back(self, message: Record) -> None:
         signal, permit = message.signal, message.permit
@@ -971,7 +972,7 @@ class Breaker:
             if run is not None and run.permit == permit:
                 run.owed += signal.count
                 return
-        if signal.count:  # the run has ended in the meantime, and these are stale
+        if signal.count:  # the run has ended in the meantime, so these successes are stale
             _deferred.append((self, message))
 
     async def _aapply(self, message: Message, ago_s: float = 0.0) -> Verdict:
@@ -984,17 +985,17 @@ class Breaker:
         done = await self._store.aapply(self.name, self.policy, message, now_s)
         if shared is not None:
             self._judge_own(shared, message, done.circuit, now_s)
-        late = self._take(done)
-        if late is not None:
-            await self._aapply(late)
+        unreported = self._adopt_result(done)
+        if unreported is not None:
+            await self._aapply(unreported)
         return done.verdict
 
     async def _areport(self, message: Message) -> Verdict:
-        """Send a message after the pending counts, also if the task is cancelled in between."""
+        """Send a message after the unreported counts, even if the task is cancelled in between."""
         cancelled: BaseException | None = None
         try:
             await self._afold_pending()
-        except (Exception, GeneratorExit):  # a coroutine that is closed can await nothing
+        except (Exception, GeneratorExit):  # a coroutine that is being closed cannot await
             raise
         except BaseException as error:
             if not isinstance(message, Record):
@@ -1013,25 +1014,25 @@ class Breaker:
     async def _afold(self, message: Record, ago_s: float) -> None:
         if self._wall is None:
             self._fold(message, ago_s)
-        else:  # also if it is cancelled: the store counts it once
+        else:  # also counted exactly once if the task is cancelled
             await self._aapply(message, ago_s)
 
-    def _take(self, done: Step) -> Record | None:
-        """Adopt the result of a message; return what must still be reported because of it."""
-        late = self._adopt(done.circuit) if done.circuit is not self._circuit else None
+    def _adopt_result(self, done: Step) -> Record | None:
+        """Adopt the result of a message and send its events; return a record that must still be reported."""
+        unreported = self._adopt(done.circuit) if done.circuit is not self._circuit else None
         if done.events:
             log_events(done.events, self.sinks)
             if self.sinks:
                 emit(done.events, self.sinks)
         if _deferred:
             _fold_deferred()
-        return late
+        return unreported
 
     def _defer(self, message: Message, now_s: float) -> Verdict:
-        """Answer a finalizer or signal handler that interrupted this thread inside a message.
+        """The verdict for a finalizer or signal handler that interrupted this thread inside a message.
 
-        Its signals are recorded right after; an acquire is answered from the snapshot, without
-        a probe.
+        Its message is recorded right after that one; a permit is granted according to the snapshot,
+        and is never a probe.
         """
         circuit = self._circuit
         verdict = standing(self.policy, circuit, max(now_s, circuit.seen_s))
@@ -1044,30 +1045,32 @@ class Breaker:
         return verdict
 
     def _adopt(self, circuit: Circuit) -> Record | None:
-        """Make this the snapshot, unless another thread has a newer one."""
-        times, late = self._times(), 0
+        """Make this the snapshot unless that is newer; return the unreported successes of an ended run."""
+        times, ended_count = self._times(), 0
         with self._lock:
             if circuit.version < self._circuit.version:
                 return None
-            ended, run = self._look_at(circuit, times), self._run
+            ended, run = self._set_snapshot(circuit, times), self._run
             if ended is not None and run is not None and run.permit == ended.permit:
                 run.take_over(ended, self._ticket_limit(circuit))
             elif ended is not None:
-                late = ended.end()
-            # Last: a fork or an interrupt before this leaves a snapshot that the next message corrects.
+                ended_count = ended.end()
+            # Last: after a fork or an interrupt before this line, the next message corrects the snapshot.
             self._circuit = circuit
         if self._shared is not None:
             self._notice_failure(circuit)
-        return Record(self._success(late), ended.permit) if ended is not None and late else None
+        if ended is None or not ended_count:
+            return None
+        return Record(self._success(ended_count), ended.permit)
 
-    def _put_off(self, run: SuccessRun, more: int) -> bool:
-        """Whether the background thread of the panel can fold it, which happens within a second.
+    def _leave_to_thread(self, run: SuccessRun, more: int) -> bool:
+        """Leave the counts to the panel's background thread, which folds them within a second; false: it cannot.
 
         If changes are pushed, calls of a closed circuit send nothing, unless a detector begins to
-        evaluate with one of them. Otherwise there is no background thread, and deferred calls would
-        all seem as old as the first of them.
+        evaluate with one of them. Otherwise there is no background thread, and all deferred calls
+        would appear to be as old as the first of them.
         """
-        if self._put_off_dated(run, more):
+        if self._leave_to_submitter(run, more):
             return True
         if not self._store.pushes or self._polls or self._lock.is_mine():
             return False
@@ -1077,8 +1080,8 @@ class Breaker:
                 return True
         return False
 
-    def _put_off_dated(self, run: SuccessRun, more: int) -> bool:
-        """Whether the submitter can report a success on a warm circuit, with its time."""
+    def _leave_to_submitter(self, run: SuccessRun, more: int) -> bool:
+        """Leave the successes to the submitter if the circuit is warm, with their time; false: it cannot."""
         shared = self._shared
         if shared is None or self._clock() >= shared.warm_until_s or self._lock.is_mine():
             return False
@@ -1097,8 +1100,8 @@ class Breaker:
     def _count_messages(self, run: SuccessRun, more: int) -> Iterator[tuple[Record, float]]:
         """The counts of a run as a message, and their age in seconds.
 
-        Tickets are taken only before a run is due, so an overdue run is as old as that: a pause
-        does not make its successes new.
+        Tickets are taken only before a run is due, so the successes of an overdue run are at least as
+        old as the time since then: a pause does not make them new.
         """
         now_s, due_s, taken, was_due_s = self._clock(), self._times().due_s, 0, run.due_s
         times: tuple[float, ...] = ()
@@ -1129,10 +1132,10 @@ class Breaker:
         before: int,
         after: int,
     ) -> Record:
-        """The successes of this process with their times.
+        """A report of the successes of this process with their times.
 
-        Successes that took tickets have no time. They happened before any known failure elsewhere,
-        so they get the time of the previous report.
+        Successes that took tickets have no time of their own. They occurred before any known failure
+        of another process, so they get the time of the previous report.
         """
         now_s = self._now_s()
         since_s = min(
@@ -1171,10 +1174,10 @@ class Breaker:
 
 
 def _fold_deferred() -> None:
-    """Fold the deferred messages once; those that cannot be folded yet are deferred again."""
+    """Apply each deferred message once; those that cannot be applied yet are deferred again."""
     for _ in range(len(_deferred)):
         try:
-            live, message = _deferred.popleft()
+            breaker, message = _deferred.popleft()
         except IndexError:
-            return  # another thread records it
-        live._apply(message)  # noqa: SLF001
+            return  # another thread applies it
+        breaker._apply(message)  # noqa: SLF001

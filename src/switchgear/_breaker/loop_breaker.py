@@ -1,7 +1,7 @@
 """The loop breaker: guards the iterations of an autonomous agent with one circuit.
 
-It has two interfaces over one mechanism: progress metrics and errors with decisions, or successes
-and failures with tripped or not.
+It has two interfaces to one mechanism. With the first, the loop records progress metrics and errors
+and checks a decision; with the second, it records successes and failures, and a bool is the result.
 """
 
 from collections.abc import Callable, Collection
@@ -68,9 +68,9 @@ class IterationMetrics(NamedTuple):
     """Number of files changed since the start of the iteration, committed or not."""
     tests_passing: int | None = None
     output_length: int | None = None
-    """In characters."""
+    """Length of the output in characters."""
     timestamp: Dated | float | None = None
-    """When: a `datetime`, or seconds since the epoch. Default: now."""
+    """When it was measured: a `datetime`, or seconds since the epoch. Default: now."""
 
     def signal(self) -> Signal:
         """The metrics as a signal that is neither success nor failure."""
@@ -103,13 +103,13 @@ class LoopStatus(NamedTuple):
 
     state: Phase
     consecutive_no_progress: int | None
-    """`None`: no detector counts it."""
+    """Iterations in a row without progress; `None`: no detector counts them."""
     error_counts: dict[str, int]
     """Number of occurrences of each error, by its first text."""
     output_trend: list[int]
     """The lengths of the latest outputs, oldest first."""
     last_progress: "datetime | None"
-    """In UTC."""
+    """When the last progress was measured, in UTC; `None`: unknown."""
 
 
 class LoopStats(NamedTuple):
@@ -180,14 +180,16 @@ class LimitsInEffect(NamedTuple):
         )
 
     def _raise_limit(self, name: str, chosen: Collection[str]) -> int | None:
-        """A limit; one that was not set is raised to the highest that was."""
+        """The limit called `name`; a default is raised to the highest limit that was set."""
         value: int | None = getattr(self, name)
         if value is None or name in chosen:
             return value
-        others: list[int | None] = [getattr(self, other) for other in _FAILURE_LIMITS & set(chosen)]
+        set_limits: list[int | None] = [
+            getattr(self, other) for other in _FAILURE_LIMITS & set(chosen)
+        ]
         if "no_progress" in chosen and self.no_progress is not None:
-            others.append(self.no_progress + 1)  # it warns first, and stops after one more
-        return max([value, *(other for other in others if other is not None)])
+            set_limits.append(self.no_progress + 1)  # it warns first, and stops after one more
+        return max([value, *(limit for limit in set_limits if limit is not None)])
 
 
 def loop_policy(
@@ -202,10 +204,10 @@ def loop_policy(
 ) -> Policy:
     """The policy of `LoopBreaker` with these arguments: `None` leaves a detector out.
 
-    A limit that has its default is raised to the highest limit that was set. `cooldown_s` is the
-    wait before one retry, the same after each; `None`: until it is reset. The circuit is TRIPPING
-    when one more iteration like the last would open it because of missing progress or declining
-    output. Failures and errors open it without this warning.
+    A limit that has its default value is raised to the highest limit that was set. `cooldown_s` is the
+    wait in seconds before one retry, the same after each failed retry; `None`: the circuit stays open
+    until it is reset. The circuit is TRIPPING when one more iteration like the last would open it
+    because of missing progress or declining output. Failures and errors open it without this warning.
     """
     limits = LimitsInEffect.of(
         consecutive_failures, same_error, no_progress, output_decline_percent
@@ -251,12 +253,12 @@ def policy_of_limits(
 
 def _one_retry(cooldown_s: float) -> Recovery:
     wait_s = values.check_seconds("LoopBreaker.cooldown_s", cooldown_s)
-    # An iteration of an agent takes longer than the wait; the default lease would be the wait.
+    # The default lease would be the wait, and an iteration of an agent takes longer.
     return Cooldown(wait_s, max_s=wait_s, lease_s=max(wait_s, 3600.0))
 
 
 def failures_in_a_row(row: int, circuit: Circuit) -> int:
-    """Failures in a row, including failed retries, which are not in the detector's memory."""
+    """Number of failures in a row, including failed retries, which are not in the detector's memory."""
     return row + circuit.outage.failed_probes
 
 
@@ -285,17 +287,17 @@ class LoopBreaker(Breaker):
     - `no_progress` (3): iterations in a row without measured progress; one more trips.
     - `output_decline_percent` (70): output under this share of its baseline, twice in a row.
     - `cooldown_s` (30.0): seconds before one retry; `None`: open until `reset()`.
-    - `policy`: instead of all these, any policy. Each of the first four may be `None`, which leaves
-      it out. A limit that differs from its default takes precedence over the defaults of the
-      others: failed iterations then do not count as missing progress, and the other limits are at
-      least as high. A
-    measurement that is recorded without an outcome belongs to the outcome recorded before it.
+    - `policy`: any policy instead of all these.
+    - `clock`, `sinks`, `store`, `wall`: as for `CircuitBreaker`.
 
-    - `clock`, `sinks`, `store`, `wall`: as for every breaker.
+    Each of the first four may be `None`, which leaves it out. A limit that differs from its default
+    takes precedence over the defaults of the others: failed iterations then do not count as missing
+    progress, and the other limits are at least as high. A measurement that is recorded without an
+    outcome belongs to the outcome recorded before it.
 
     `LoopBreaker.for_stagnation(name)` detects missing progress, `LoopBreaker.for_failures(name)`
-    detects failures. Errors are redacted before they are kept. Raises ValueError when an argument is out of range.
-    Thread-safe, task-safe, fork-safe; pickles with its state.
+    detects failures. Errors are redacted before they are stored. Raises ValueError when an argument is
+    out of range. Thread-safe, task-safe, fork-safe; pickles with its state.
 
     >>> breaker = LoopBreaker("loop/7f3a")
     >>> [breaker.record_failure("no such table: users") for _ in range(3)]
@@ -304,7 +306,7 @@ class LoopBreaker(Breaker):
     'Circuit breaker tripped: 3 consecutive failures (threshold: 3)'
     """
 
-    __slots__ = ("_asked", "_failed", "_limits")
+    __slots__ = ("_failed", "_given_limits", "_limits")
 
     def __init__(
         self,
@@ -323,7 +325,7 @@ class LoopBreaker(Breaker):
         store: Remembers | None = None,
         wall: Clock | None = None,
     ) -> None:
-        asked: LoopLimits = {
+        given_limits: LoopLimits = {
             "consecutive_failures": consecutive_failures,
             "same_error": same_error,
             "no_progress": no_progress,
@@ -332,13 +334,13 @@ class LoopBreaker(Breaker):
             "scope": scope,
             "fingerprint": fingerprint,
         }
-        given = loop_policy(**asked)
-        self._asked: LoopLimits | None = None
+        given = loop_policy(**given_limits)
+        self._given_limits: LoopLimits | None = None
         self._limits = LimitsInEffect.of()
         self._failed = False
-        """Whether the outcome recorded last was a failure."""
+        """Whether the last recorded outcome was a failure."""
         if policy is None:
-            policy, self._asked = given, asked
+            policy, self._given_limits = given, given_limits
             self._limits = LimitsInEffect.of(
                 consecutive_failures, same_error, no_progress, output_decline_percent
             )
@@ -358,7 +360,7 @@ class LoopBreaker(Breaker):
         output_decline_percent: float = 70.0,
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
-        """Stops a loop without progress, after a warning; open until `reset()`."""
+        """A breaker that stops a loop without progress, after a warning, and stays open until `reset()`."""
         policy = loop_policy(
             consecutive_failures=None,
             same_error=same_error,
@@ -377,7 +379,7 @@ class LoopBreaker(Breaker):
         cooldown_s: float = 30.0,
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
-        """Stops a loop that fails; after the cooldown one retry decides, whatever its error."""
+        """A breaker that stops a failing loop; after `cooldown_s` seconds one retry decides, whatever its error."""
         policy = loop_policy(
             consecutive_failures=consecutive_failures,
             same_error=same_error,
@@ -390,7 +392,7 @@ class LoopBreaker(Breaker):
     # Recording
 
     def record_progress(self, metrics: IterationMetrics) -> None:
-        """Record what was measured of an iteration; the detectors decide whether it is progress."""
+        """Record the measurements of an iteration; the detectors decide whether it made progress."""
         self.record(metrics.signal())
 
     async def arecord_progress(self, metrics: IterationMetrics) -> None:
@@ -422,7 +424,7 @@ class LoopBreaker(Breaker):
         return not (await self.arecord(Signal(ok=False, error=error))).admitted
 
     def record(self, signal: Signal, permit: Permit | None = None) -> Verdict:
-        """Record all facts of one iteration at once; its error as `kept` returns it."""
+        """Record all facts of one iteration at once; its error is stored in the form of `kept`."""
         return self.send(Record(self._with_time(signal), permit))
 
     async def arecord(self, signal: Signal, permit: Permit | None = None) -> Verdict:
@@ -516,14 +518,14 @@ class LoopBreaker(Breaker):
         await super().areset(by=by, why=why)
         self._failed = False
 
-    # Inside
+    # Internals
 
     def _config(self) -> dict[str, Any]:
         config = super()._config()
-        if self._asked is None:
+        if self._given_limits is None:
             return config
         del config["policy"]
-        return {**config, **self._asked}
+        return {**config, **self._given_limits}
 
     def _decision(self, verdict: Verdict) -> LoopDecision:
         circuit, state = self._circuit, _displayed_phase(verdict.phase)
@@ -531,7 +533,7 @@ class LoopBreaker(Breaker):
             return LoopDecision(False, state, verdict.reason)
         if state is Phase.CLOSED:
             return LoopDecision(True, state, None)
-        reason = self._cause_words(_error_text) or verdict.reason
+        reason = self._describe_cause(_error_text) or verdict.reason
         if verdict.phase is Phase.TRIPPING:
             reason = f"{reason}: one more such iteration opens the circuit"
         elif verdict.phase is Phase.HALF_OPEN:
@@ -542,11 +544,11 @@ class LoopBreaker(Breaker):
         if verdict.admitted:
             return None
         held = self._circuit.mode is Mode.HELD_OPEN
-        reason = None if held else self._cause_words(_error_count)
+        reason = None if held else self._describe_cause(_error_count)
         return f"Circuit breaker tripped: {reason or verdict.reason}"
 
-    def _cause_words(self, same_error: Callable[[SameError, Any], str]) -> str | None:
-        """The first detector that trips or, while the circuit warns, that is one step before a trip."""
+    def _describe_cause(self, same_error: Callable[[SameError, Any], str]) -> str | None:
+        """The evidence of the first detector that trips or, while the circuit is TRIPPING, may trip next."""
         circuit, now_s = self._circuit, self._now_s()
         needed = LAST_CHANCE if circuit.phase is Phase.TRIPPING else 1.0
         for detector, memory in zip(self.policy.detectors, circuit.memories, strict=True):

@@ -46,7 +46,7 @@ def enter_probe(breaker: "Breaker", permit: Permit) -> None:
     """Mark this context, and tasks that it starts, as inside the probe."""
     around = _innermost.get()
     while around is not None and not around.is_under_way:
-        around = around.around  # it was left in another context
+        around = around.around  # that probe was left in another context
     _innermost.set(_Probe(breaker, permit, around))
 
 
@@ -109,14 +109,14 @@ _GUARDS = frozenset(f"switchgear._breaker.{name}" for name in ("circuit_breaker"
 _LAZY = (
     0x20 | 0x80 | 0x200
 )  # generators, coroutines, async generators: their frames lose their caller
-_LONGEST = 1000
+_MAX_FRAMES = 1000
 """Maximum number of frames to inspect: more than a recursion has."""
-_BLOCKS = 256
-_left: dict[int, tuple[int, CodeType, int]] = {}
-"""Blocks that exceptions left: the traceback's number there, the breaker's, and the place in the code.
+_MAX_BLOCKS = 256
+_exited_blocks: dict[int, tuple[int, CodeType, int]] = {}
+"""Blocks that exceptions left, by the id of the traceback entry: the breaker's id and the place in the code.
 
-A block has no frame of its own to be found in a traceback. Numbers only, so that nothing is kept alive;
-a number that is used again is not mistaken, because the place in the code must be the same.
+A block has no frame of its own that a traceback could contain. Only ids are kept, so that nothing is kept
+alive; an id that is reused causes no mix-up, because the place in the code must be the same.
 """
 
 
@@ -125,23 +125,23 @@ def note_block(breaker: "Breaker", error: BaseException) -> None:
     entry = TRACEBACK(error)
     if entry is None:
         return
-    _left[id(entry)] = (id(breaker), entry.tb_frame.f_code, entry.tb_lasti)
-    while len(_left) > _BLOCKS:
+    _exited_blocks[id(entry)] = (id(breaker), entry.tb_frame.f_code, entry.tb_lasti)
+    while len(_exited_blocks) > _MAX_BLOCKS:
         try:
-            _left.pop(next(iter(_left)), None)
+            _exited_blocks.pop(next(iter(_exited_blocks)), None)
         except (RuntimeError, StopIteration):  # another thread does the same
             return
 
 
 def passed_before(breaker: "Breaker", error: BaseException) -> bool:
-    """Whether the exception has passed another guard of this breaker inside the present call."""
+    """Whether the exception has passed another guard of this breaker inside the current call."""
     head: TracebackType | None = TRACEBACK(error)
     if head is None:
         return False
     inside: set[FrameType] = {head.tb_frame}
     before, before_is_inside = head, True
     entry = head.tb_next
-    for _ in range(_LONGEST):
+    for _ in range(_MAX_FRAMES):
         if entry is None:
             return False
         frame = entry.tb_frame
@@ -162,7 +162,7 @@ def passed_before(breaker: "Breaker", error: BaseException) -> bool:
 
 def _is_left_block(breaker: "Breaker", entry: TracebackType) -> bool:
     place = (id(breaker), entry.tb_frame.f_code, entry.tb_lasti)
-    return _left.get(id(entry)) == place
+    return _exited_blocks.get(id(entry)) == place
 
 
 def _is_guard(breaker: "Breaker", frame: FrameType) -> bool:
@@ -173,9 +173,10 @@ def _is_guard(breaker: "Breaker", frame: FrameType) -> bool:
 
 
 def _was_awaited(before: TracebackType, frame: FrameType) -> bool:
-    """Whether the exception came out of another thread or out of a frame that was resumed there.
+    """Whether the exception came from another thread, or from a frame that the frame before resumed.
 
-    Those have other callers. An exception that was raised again in the frame before has no origin.
+    The callers of such frames are not in the traceback. An exception that the frame before raised
+    itself did not come from this frame.
     """
     if frame.f_code.co_name == "run" and frame.f_globals.get("__name__") == _THREADS:
         return True
@@ -236,7 +237,7 @@ class _Link(NamedTuple):
 
 
 _by_frame: dict[tuple[int, int], list[Block]] = {}
-_here: ContextVar[_Link | None] = ContextVar("switchgear_blocks", default=None)
+_open_blocks: ContextVar[_Link | None] = ContextVar("switchgear_blocks", default=None)
 
 
 def enter_block(
@@ -245,7 +246,7 @@ def enter_block(
     """Remember a block that begins in this frame."""
     block = Block(breaker, permit, started_s, frame)
     _by_frame.setdefault(block.key, []).append(block)
-    _here.set(_Link(block, _drop_ended(_here.get())))
+    _open_blocks.set(_Link(block, _drop_ended(_open_blocks.get())))
     if permit.probe:
         enter_probe(breaker, permit)
 
@@ -256,11 +257,11 @@ def leave_block(breaker: "CircuitBreaker", frame: FrameType | None) -> Block | N
     if same_frame and frame is not None and same_frame[-1].code is frame.f_code:
         block = same_frame[-1]
     else:
-        here = list(_open_here(breaker))
-        if not here:
+        blocks = list(_open_blocks_of(breaker))
+        if not blocks:
             return None
-        block = here[0]
-        _disarm(here)
+        block = blocks[0]
+        _disarm(blocks)
     _forget(block)
     return block
 
@@ -275,7 +276,7 @@ def note_counted(block: Block, error: BaseException) -> None:
         around.passed = (id(entry), entry.tb_lasti)
 
 
-def left_elsewhere(breaker: "CircuitBreaker", error: BaseException | None) -> None:
+def report_missing_block(breaker: "CircuitBreaker", error: BaseException | None) -> None:
     """Raise `WrongContext` for a block that cannot be found, unless that would hide an exception."""
     if error is None:
         raise WrongContext(breaker.name)
@@ -284,9 +285,9 @@ def left_elsewhere(breaker: "CircuitBreaker", error: BaseException | None) -> No
     logging.getLogger("switchgear").error("%s", WrongContext(breaker.name))
 
 
-def _open_here(breaker: "CircuitBreaker") -> Iterator[Block]:
+def _open_blocks_of(breaker: "CircuitBreaker") -> Iterator[Block]:
     """The open blocks of a breaker in this context, the innermost first."""
-    link = _here.get()
+    link = _open_blocks.get()
     while link is not None:
         if link.block.breaker is breaker and not link.block.left:
             yield link.block
@@ -294,11 +295,13 @@ def _open_here(breaker: "CircuitBreaker") -> Iterator[Block]:
 
 
 def _disarm(blocks: list[Block]) -> None:
-    """Make all of these blocks stale, if it is unknown which of them have ended."""
+    """Make the permits of all these blocks stale, because it is unknown which of them have ended."""
     if len({block.permit.generation for block in blocks}) > 1:
         for block in blocks:
             if block.permit.probe:
-                block.breaker.give_back(block.permit)  # a result recorded under it now is stale
+                block.breaker.give_back(
+                    block.permit
+                )  # a result that is recorded with it is now stale
 
 
 def _forget(block: Block) -> None:
@@ -308,13 +311,13 @@ def _forget(block: Block) -> None:
         same_frame.remove(block)
     if not same_frame:
         _by_frame.pop(block.key, None)
-    _here.set(_drop_ended(_here.get()))
+    _open_blocks.set(_drop_ended(_open_blocks.get()))
     if block.permit.probe:
         leave_probe(block.breaker, block.permit)
 
 
 def _drop_ended(link: _Link | None) -> _Link | None:
-    """The list without the ended blocks at its end, so that they are not kept forever."""
+    """The innermost block that has not ended, so that ended blocks are not kept forever."""
     while link is not None and link.block.left:
         link = link.before
     return link

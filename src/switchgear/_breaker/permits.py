@@ -20,22 +20,25 @@ class Acquired(NamedTuple, Generic[B]):
 
 
 class AcquiredPermits(list[Acquired[B]]):
-    """Permits in the order in which they were acquired. Not for two threads."""
+    """Permits in the order in which they were acquired. Not thread-safe."""
 
     __slots__ = ()
 
     def of(self, breaker: B) -> Permit:
         return next(one.permit for one in self if one.breaker is breaker)
 
-    def used(self, keep: int = 0) -> list[Acquired[B]]:
-        """Take all permits except the first `keep`; they cannot be used again."""
-        used = self[keep:]
+    def pop_all(self, keep: int = 0) -> list[Acquired[B]]:
+        """Remove and return all permits except the first `keep`."""
+        removed = self[keep:]
         del self[keep:]
-        return used
+        return removed
 
 
 class Permits:
-    """Permits of several circuits for one call. A context manager; not for two threads."""
+    """Permits of several circuits for one call, as `Panel.ask_all` returns them. Not thread-safe.
+
+    A context manager: each circuit records the result of the block.
+    """
 
     __slots__ = ("_acquired",)
 
@@ -52,8 +55,8 @@ class Permits:
         self._acquired.append(Acquired(breaker, breaker.enter(), breaker.stopwatch()))
 
     def record(self, signal: Signal) -> None:
-        """Record the result in all circuits; the permits are used up."""
-        for breaker, permit, _ in self._unused_permits():
+        """Record the result in all circuits; the permits cannot be used again."""
+        for breaker, permit, _ in self._pop_permits():
             breaker.record(signal, permit)
 
     def give_back(self) -> None:
@@ -67,16 +70,16 @@ class Permits:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        for breaker, permit, started_s in self._unused_permits():
+        for breaker, permit, started_s in self._pop_permits():
             seconds = breaker.seconds_since(started_s)
             if error is None:
                 breaker.succeeded(permit, seconds)
             else:
                 breaker.failed(permit, error, seconds)
 
-    def _unused_permits(self) -> list[Acquired[CircuitBreaker]]:
-        used = self._acquired.used()
-        for breaker, permit, _ in used:
+    def _pop_permits(self) -> list[Acquired[CircuitBreaker]]:
+        permits = self._acquired.pop_all()
+        for breaker, permit, _ in permits:
             if permit.probe:
                 leave_probe(breaker, permit)
-        return used
+        return permits

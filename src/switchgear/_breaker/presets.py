@@ -1,8 +1,8 @@
 """Policies that are ready to use, as data: no class, branch or loop.
 
-Each has the shape of a policy in the configuration file, with the numbers of the documents that
-Switchgear unites, so that it can be read, copied and changed there. Every key has an effect: a test changes each of
-them and checks that the circuit behaves differently.
+Each policy has the form of the configuration file, so that it can be read, copied and changed there. Its
+numbers come from the documents on which Switchgear is based. Every key has an effect: a test changes
+each key and checks that the circuit behaves differently.
 """
 
 from typing import Any, NamedTuple
@@ -164,7 +164,7 @@ DESCRIPTIONS: dict[str, str] = {
     "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count starts again.",
     "stuck": "An agent's session: a stuck score of 60, from five signals, starts an intervention.",
 }
-"""One line about each."""
+"""One line about each preset."""
 
 
 class LoopPreset(NamedTuple):
@@ -183,7 +183,7 @@ class LoopPreset(NamedTuple):
     """Commit after each iteration that passes the validation."""
 
 
-_ALL = (
+_LOOP_PRESETS = (
     LoopPreset(
         "feature",
         30,
@@ -343,5 +343,5 @@ _ALL = (
     ),
 )
 
-LOOP_PRESETS: dict[str, LoopPreset] = {preset.name: preset for preset in _ALL}
-"""The presets by name."""
+LOOP_PRESETS: dict[str, LoopPreset] = {preset.name: preset for preset in _LOOP_PRESETS}
+"""The presets of `switchgear run`, by name."""

@@ -17,10 +17,10 @@ from switchgear._text.redact import redact
 if TYPE_CHECKING:
     from switchgear._breaker.handle import Breaker
 
-# ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks come here
+# ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks use this module
 
 LARGEST_LIST = 16_384
-"""Bytes of a file with names that commands are given (`xargs -a FILE`); longer ones are not read."""
+"""Maximum size in bytes of a file that lists arguments of commands (`xargs -a FILE`); larger files are not read."""
 
 
 def place_at(
@@ -44,7 +44,7 @@ def place_at(
         _resolve_links,
         tuple(protected),
         os.path.isdir,
-        _names_in,
+        _read_list,
     )
 
 
@@ -56,15 +56,18 @@ def _resolve_links(path: str) -> str:
         return path
 
 
-def _names_in(path: str) -> str | None:
-    """The lines of a small file that lists names: none with blanks, or with an equals sign."""
+def _read_list(path: str) -> str | None:
+    """The text of a small file with one name per line; `None`: unreadable, large, or no such list.
+
+    In a list of names, no line contains a blank or an equals sign.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_LIST:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_LIST:
             return None
         text = os.read(file, LARGEST_LIST).decode(errors="replace")
     except OSError:
@@ -87,15 +90,15 @@ def broken_rule(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> 
     return None if broken is None else redact(str(broken))
 
 
-def broken_by_act(rules: Iterable[Rule], act: AgentStep, place: Place) -> str | None:
-    """The same for an `AgentStep`, whose `args` may be JSON or a text."""
-    return broken_rule(rules, act.tool, inputs_of(act.args), place)
+def broken_by_step(rules: Iterable[Rule], step: AgentStep, place: Place) -> str | None:
+    """`broken_rule` for an `AgentStep`, whose `args` may be JSON or plain text."""
+    return broken_rule(rules, step.tool, inputs_of(step.args), place)
 
 
-def violation(rules: Iterable[Rule], act: AgentStep, place: Place) -> Signal | None:
-    """The signal for the circuit of the rules if the act breaks one, else `None`."""
-    line = broken_by_act(rules, act, place)
-    return None if line is None else Signal(violation=line, step=act)
+def violation(rules: Iterable[Rule], step: AgentStep, place: Place) -> Signal | None:
+    """The signal for the circuit of the rules if the step breaks one, else `None`."""
+    line = broken_by_step(rules, step, place)
+    return None if line is None else Signal(violation=line, step=step)
 
 
 class RuleGuard:
@@ -127,8 +130,8 @@ class RuleGuard:
 
 
 def inputs_of(args: str) -> Any:
-    """The inputs in a text: its JSON value, or the text itself."""
-    import json  # noqa: PLC0415  a hook has parsed its inputs already
+    """The inputs of a tool call from its arguments: their JSON value, or the text itself."""
+    import json  # noqa: PLC0415  hooks do not call this: they have parsed their inputs already
 
     try:
         return json.loads(args)

@@ -1,4 +1,4 @@
-"""The shapes of a call: functions, coroutines, awaitables, generators and streams, each guarded as it runs.
+"""Guards every kind of callable as it runs: functions, coroutines, awaitables, generators and streams.
 
 Calling a coroutine function only creates a coroutine: counting this as a success would guard
 nothing. Therefore the result of a guarded function is inspected, and an awaitable or generator is
@@ -38,7 +38,7 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # the code flags o
 
 
 def lazy_code(function: Any) -> CodeType | None:
-    """The code of a coroutine or generator function, which runs nothing when it is called; `None`: another function."""
+    """The code of a coroutine or generator function, which runs nothing when it is called; `None` for others."""
     while isinstance(function, partial):
         function = function.func
     if type(function) is not FunctionType and type(function) is not MethodType:
@@ -67,7 +67,7 @@ def call_lazily(
     return _copy_name(guard(breaker, function)(*args, **kwargs), code.co_name, code.co_qualname)
 
 
-class Made:
+class UnstartedCall:
     """A coroutine or generator that has not started, with its permit if it has one.
 
     If it never starts (refused, cancelled, dropped), its permit is returned, and it is closed so
@@ -82,7 +82,7 @@ class Made:
         self._permit = permit
 
     def enter(self) -> Permit | None:
-        """Its permit, or one that is acquired now."""
+        """The permit that it already has, or a new one."""
         permit, self._permit = self._permit, None
         return self._breaker.enter_or_fall_back() if permit is None else permit
 
@@ -105,18 +105,22 @@ class Made:
 class GuardedAwaitable:
     """A guarded future, task or other awaitable: awaiting it is the call.
 
-    An object that is entered by `async with` instead, such as a request of some clients, is guarded
+    An object that is used with `async with` instead, such as a request of some clients, is guarded
     when it is entered. All other attributes are those of the awaitable.
     """
 
-    __slots__ = ("_args", "_awaitable", "_breaker", "_kwargs", "_made")
+    __slots__ = ("_args", "_awaitable", "_breaker", "_kwargs", "_unstarted")
 
     def __init__(
-        self, breaker: "CircuitBreaker", made: Made, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        breaker: "CircuitBreaker",
+        unstarted: UnstartedCall,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         self._breaker = breaker
-        self._made: Made | None = made
-        self._awaitable = made.start()
+        self._unstarted: UnstartedCall | None = unstarted
+        self._awaitable = unstarted.start()
         self._args = args
         self._kwargs = kwargs
 
@@ -143,11 +147,11 @@ class GuardedAwaitable:
         return f"<{self._awaitable!r} guarded by circuit {self._breaker.name!r}>"
 
     def _guarded(self, start: Callable[..., Any]) -> Any:
-        """Await it guarded the first time; awaiting it again is not another call."""
-        made, self._made = self._made, None
-        if made is None:
+        """An awaitable that is guarded the first time; awaiting the same object again is not another call."""
+        unstarted, self._unstarted = self._unstarted, None
+        if unstarted is None:
             return start()
-        return self._breaker._acall(start, self._args, self._kwargs, made.aenter)
+        return self._breaker._acall(start, self._args, self._kwargs, unstarted.aenter)
 
 
 def guard_lazy(
@@ -158,25 +162,28 @@ def guard_lazy(
     kwargs: dict[str, Any],
 ) -> Any:
     """A guarded coroutine or generator in place of the bare one that a function returned."""
-    made = Made(breaker, lazy, permit)
+    unstarted = UnstartedCall(breaker, lazy, permit)
     if type(lazy) not in LAZY:
-        return GuardedAwaitable(breaker, made, args, kwargs)
+        return GuardedAwaitable(breaker, unstarted, args, kwargs)
     if type(lazy) is CoroutineType:
-        guarded: Any = breaker._acall(made.start, args, kwargs, made.aenter)
+        guarded: Any = breaker._acall(unstarted.start, args, kwargs, unstarted.aenter)
     elif type(lazy) is GeneratorType:
-        guarded = guarded_generator(breaker, made.start, made.enter)(*args, **kwargs)
+        guarded = guarded_generator(breaker, unstarted.start, unstarted.enter)(*args, **kwargs)
     else:
-        guarded = guarded_async_generator(breaker, made.start, made.aenter)(*args, **kwargs)
+        guarded = guarded_async_generator(breaker, unstarted.start, unstarted.aenter)(
+            *args, **kwargs
+        )
     return _copy_name(guarded, lazy.__name__, lazy.__qualname__)
 
 
 def _copy_name(lazy: Any, name: str, qualname: str) -> Any:
-    """Give it the name of the guarded function, which Python's warnings show."""
+    """Give a coroutine or generator the name of the guarded function, which Python's warnings show."""
     lazy.__name__, lazy.__qualname__ = name, qualname
     return lazy
 
 
 def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
+    """The guarded function, in the fastest form for its kind and for the breaker's policy."""
     # A process that guards only with `call` never needs this import.
     import inspect  # noqa: PLC0415
 
@@ -196,7 +203,7 @@ def wrapper(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable
 
 
 def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
-    """`breaker.call` with the method call taken out. Few free variables: each costs every call."""
+    """`breaker.call` inlined, which saves a method call. Few free variables, because each slows every call."""
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         run = breaker._fast
@@ -219,7 +226,7 @@ def _guarded(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callabl
 
 
 def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a policy that takes times."""
+    """`_guarded` for a policy that uses durations."""
     clock = breaker._clock
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
@@ -244,7 +251,7 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
             if clock() < due_s:
                 for _ in run.tickets:
                     return result
-        except Exception:  # noqa: BLE001  the clock's own trouble
+        except Exception:  # noqa: BLE001  the clock failed
             breaker.log_trouble()
         breaker.succeeded(run.permit, breaker.seconds_since(started_s))
         return result
@@ -255,7 +262,7 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
 def _guarded_timed_and_shared(
     breaker: "CircuitBreaker", function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The same where others share the circuit: a run that is due is checked before the call.
+    """`_guarded_timed` for a shared circuit: a run that is due is folded before the call.
 
     So it does not depend on whether changes are pushed, which may start or stop at any time.
     """
@@ -311,11 +318,11 @@ def guarded_generator(
         permit = enter()
         if permit is None:
             return (yield from breaker.fall_back(args, kwargs))
-        stream = _Timed(breaker, permit)
+        stream = _TimedGenerator(breaker, permit)
         try:
             result = yield from stream.of(function(*args, **kwargs))
         except BaseException as error:
-            if stream.gave_back_what_was_thrown:
+            if stream.reraised_thrown:
                 breaker.give_back(permit)
             else:
                 breaker.failed(permit, error, stream.seconds)
@@ -327,9 +334,9 @@ def guarded_generator(
 
 
 class _TimedStream:
-    """A generator of either kind, and the time that its producer took so far."""
+    """A generator of either kind, and the time that its producer has taken so far."""
 
-    __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "gave_back_what_was_thrown")
+    __slots__ = ("_breaker", "_generator", "_permit", "_seconds", "reraised_thrown")
 
     _generator: Any
 
@@ -337,7 +344,8 @@ class _TimedStream:
         self._breaker = breaker
         self._permit = permit
         self._seconds = 0.0
-        self.gave_back_what_was_thrown = False
+        self.reraised_thrown = False
+        """Whether the generator raised the exception that was thrown into it: no evidence of its own."""
 
     def of(self, generator: Any) -> Self:
         self._generator = generator
@@ -348,12 +356,12 @@ class _TimedStream:
         return self._seconds if self._breaker.takes_time else None
 
 
-class _Timed(_TimedStream):
+class _TimedGenerator(_TimedStream):
     """For generators: `yield from` goes through it."""
 
     __slots__ = ()
 
-    def __iter__(self) -> "_Timed":
+    def __iter__(self) -> "_TimedGenerator":
         return self
 
     def __next__(self) -> Any:
@@ -363,13 +371,11 @@ class _Timed(_TimedStream):
         return self._timed(self._generator.send, value)
 
     def throw(self, *error: Any) -> Any:
-        # As type, value and traceback, too: contextlib of Python 3.11 throws so.
+        # The error may be a type, value and traceback: contextlib of Python 3.11 throws them.
         try:
             return self._timed(self._generator.throw, *error)
         except BaseException as raised:
-            self.gave_back_what_was_thrown = any(
-                raised is part or type(raised) is part for part in error
-            )
+            self.reraised_thrown = any(raised is part or type(raised) is part for part in error)
             raise
         finally:
             del error  # a frame that holds its own exception would outlive the call
@@ -402,7 +408,7 @@ def guarded_async_generator(
             async for item in instead if hasattr(instead, "__aiter__") else _one_by_one(instead):
                 yield item
             return
-        stream = _AsyncTimed(breaker, permit)
+        stream = _TimedAsyncGenerator(breaker, permit)
         try:
             stream.of(function(*args, **kwargs))
             item = await stream.advance(None, None)
@@ -413,12 +419,12 @@ def guarded_async_generator(
                 except GeneratorExit:
                     await stream.close()
                     raise
-                except BaseException as error:  # noqa: BLE001  thrown in: the stream's business
+                except BaseException as error:  # noqa: BLE001  thrown in, and passed to the stream
                     thrown = error
                 item = await stream.advance(sent, thrown)
         except BaseException as error:
             thrown = None  # a frame that holds its own exception would outlive the call
-            if stream.gave_back_what_was_thrown:
+            if stream.reraised_thrown:
                 await breaker.agive_back(permit)
             else:
                 await breaker.afailed(permit, error, stream.seconds)
@@ -441,7 +447,7 @@ def guard_items(breaker: "CircuitBreaker", items: Any) -> Any:
 
 
 def _iterate(items: Iterable[Any]) -> Generator[Any, Any, None]:
-    for item in items:  # noqa: UP028  `yield from` would close the stream, which is not ours
+    for item in items:  # noqa: UP028  `yield from` would close the stream, which belongs to the caller
         yield item
 
 
@@ -454,12 +460,12 @@ _END = object()
 
 
 async def _one_by_one(items: Iterable[Any]) -> AsyncGenerator[Any, Any]:
-    """The items of a fallback that is not async: a plain list works for both kinds of streams."""
+    """The items of a fallback that is not async, such as a plain list."""
     for item in items:
         yield item
 
 
-class _AsyncTimed(_TimedStream):
+class _TimedAsyncGenerator(_TimedStream):
     """For async generators, for which Python has no `yield from`."""
 
     __slots__ = ()
@@ -476,7 +482,7 @@ class _AsyncTimed(_TimedStream):
         except StopAsyncIteration:
             return _END
         except BaseException as raised:
-            self.gave_back_what_was_thrown = raised is thrown
+            self.reraised_thrown = raised is thrown
             raise
         finally:
             thrown = None

@@ -33,10 +33,10 @@ from switchgear._text.redact import redact, redact_lines
 
 ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
 ExceptionTest = ExceptionTypes | Callable[[BaseException], bool]
-"""Which exceptions: a type, a tuple of types, or a predicate."""
+"""Selects exceptions: a type, a tuple of types, or a predicate."""
 
 NEVER_EVIDENCE = (StopIteration, StopAsyncIteration, Rejected)
-"""The end of an iterator is an answer; a refusal by another circuit means that nothing was tried."""
+"""The end of an iterator is a normal result; a refusal by another circuit means that nothing was called."""
 
 
 def check_test(field: str, test: Any) -> None:
@@ -72,21 +72,20 @@ def outcome_of(
     ignore: ExceptionTest,
     success_if: ExceptionTest = (),
 ) -> bool | None:
-    """The evidence in an exception: `False` means that the call failed, `True` that the service works, `None` nothing.
+    """The evidence in an exception: `False`: the call failed, `True`: the service works, `None`: no evidence.
 
-    `ignore` comes before `success_if`, and that before `failure_if`. A group is what its members
-    are: a failure if one of them is, else a success if one of them is. Raises what a predicate
-    raises.
+    `ignore` is checked first, then `success_if`, then `failure_if`. A group is a failure if one of its
+    members is, else a success if one of its members is. Raises what a predicate raises.
     """
     if is_no_evidence(error):
         return None
     if not issubclass(type(error), ExceptionGroup):
         return _outcome(error, failure_if, ignore, success_if)
-    if _names(ignore, error):
+    if _matches_group(ignore, error):
         return None
-    if _names(success_if, error):
+    if _matches_group(success_if, error):
         return True
-    if _names(failure_if, error):
+    if _matches_group(failure_if, error):
         failure_if = BaseException
     members = [one for one in _members(error) if not is_no_evidence(one)]
     outcomes = {_outcome(one, failure_if, ignore, success_if) for one in members}
@@ -106,7 +105,7 @@ def _outcome(
     return False if matches(failure_if, error) else None
 
 
-def _names(test: ExceptionTest, group: BaseException) -> bool:
+def _matches_group(test: ExceptionTest, group: BaseException) -> bool:
     """Whether the types of a test match the group itself; a predicate is applied to its members."""
     return isinstance(test, type | tuple) and issubclass(type(group), test)
 
@@ -134,7 +133,7 @@ def describe(error: BaseException) -> str:
     """`TypeName: message`, one line, redacted, bounded; never raises."""
     name = NAME(type(error))
     try:
-        # A text of a subclass could run more code: the plain one is taken.
+        # A subclass of `str` could run more code, so the plain string is taken.
         message = redact(str.__str__(str(error)))
     except BaseException as trouble:  # an error whose text cannot be read is still an error
         if is_interrupt(trouble):
@@ -144,41 +143,41 @@ def describe(error: BaseException) -> str:
 
 
 def retry_after_s(error: BaseException) -> float | None:
-    """The wait that the other side requested, in seconds, if the exception contains one.
+    """The wait that the service requested, in seconds; `None`: the exception contains none. Never raises.
 
-    Looks for `error.retry_after_s`, `error.retry_after`, and the `Retry-After` (seconds or HTTP
-    date) or `Retry-After-Ms` header of `error.response`, as the SDKs of model providers and httpx,
-    requests and aiohttp have it. Then it looks at the exception's cause, its context, and the
-    members of a group. The first wait found is used; of a group, the longest. Values that are not a
-    number, text or duration are ignored. Never raises.
+    Reads `error.retry_after_s`, `error.retry_after`, and the `Retry-After` (seconds or HTTP date) or
+    `Retry-After-Ms` header of `error.response`, as in the exceptions of httpx, requests, aiohttp and
+    the SDKs of model providers. Without a wait there, continues with the cause, the context and the
+    members of a group, level by level; the longest wait of a level counts. Values that are neither a
+    number, a string nor a duration are ignored.
     """
-    looked_at: set[int] = set()
+    inspected: set[int] = set()
     level = [error]
-    while level and len(looked_at) < _LOOKED_AT:
-        below: list[BaseException] = []
+    while level and len(inspected) < _MAX_INSPECTED:
+        next_level: list[BaseException] = []
         waits_s: list[float] = []
-        for one in level[:_LOOKED_AT]:
-            if id(one) in looked_at:
+        for one in level[:_MAX_INSPECTED]:
+            if id(one) in inspected:
                 continue
-            looked_at.add(id(one))
+            inspected.add(id(one))
             wait_s = _requested_wait_s(one)
             if wait_s is not None:
                 waits_s.append(wait_s)
-            below += _behind(one)
+            next_level += _related_errors(one)
         if waits_s:
             return max(waits_s)
-        level = below
+        level = next_level
     return None
 
 
-_LOOKED_AT = 50
+_MAX_INSPECTED = 50
 """Maximum number of causes, contexts and members to inspect."""
 
 
 def _requested_wait_s(error: BaseException) -> float | None:
-    for ask in (_by_attribute, _by_header):
+    for find in (_by_attribute, _by_header):
         try:
-            wait_s = ask(error)
+            wait_s = find(error)
         except BaseException as trouble:  # an attribute that raises is skipped
             if is_interrupt(trouble):
                 raise
@@ -188,29 +187,30 @@ def _requested_wait_s(error: BaseException) -> float | None:
     return None
 
 
-def _behind(error: BaseException) -> list[BaseException]:
+def _related_errors(error: BaseException) -> list[BaseException]:
     """The cause, the context and the members of an exception.
 
     A context counts only if it was caught inside the call: a fallback in the `except` block of
     another provider does not inherit the wait of that provider.
     """
-    behind: list[BaseException] = []
+    related: list[BaseException] = []
     if issubclass(type(error), BaseExceptionGroup):
-        behind += MEMBERS(error)[:_LOOKED_AT]
+        related += MEMBERS(error)[:_MAX_INSPECTED]
     cause, context = CAUSE(error), CONTEXT(error)
     if cause is not None:
-        behind.append(cause)
+        related.append(cause)
     elif context is not None and not SUPPRESSES_CONTEXT(error) and _is_inside(context, error):
-        behind.append(context)
-    return behind
+        related.append(context)
+    return related
 
 
 def _is_inside(context: BaseException, error: BaseException) -> bool:
+    """Whether the context was caught in a frame that the error passed, other than its last."""
     caught = TRACEBACK(context)
     entry = TRACEBACK(error)
     if caught is None or entry is None:
-        return True  # it was created by hand
-    for _ in range(_LOOKED_AT):
+        return True  # an exception without a traceback was never raised
+    for _ in range(_MAX_INSPECTED):
         entry = entry.tb_next
         if entry is None:
             return False
@@ -241,7 +241,7 @@ _MOST_HEADERS = 1000
 
 
 def _header(headers: Any, name: str) -> Any:
-    """The value of a header, case-insensitively; plain dictionaries do not ignore case."""
+    """The value of a header, ignoring case even in a plain dictionary."""
     value = headers.get(name)
     if value is not None:
         return value
@@ -271,14 +271,14 @@ def _seconds(value: Any) -> float | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a real number, and not just an object with `__float__`, such as a mock."""
+    """Whether the value is a number, and not just an object with `__float__`, such as a mock."""
     if isinstance(value, int | float):
         return not isinstance(value, bool)
     return _is_a("decimal", "Decimal", value)
 
 
 def _is_a(module: str, kind: str, value: Any) -> bool:
-    """Whether it is of that type, whose module must have been imported to create it."""
+    """Whether the value has this type; a type whose module is not imported has no values."""
     home = sys.modules.get(module)
     return home is not None and isinstance(value, getattr(home, kind))
 
@@ -295,7 +295,7 @@ def _parse_retry_after(value: str) -> float:
 
 
 MOST = 10**12
-"""The maximum count or amount; stores can hold a thousand times as much."""
+"""The limit of counts and amounts; stores can hold a thousand times as much."""
 _LARGEST = 1e300
 _NUMBERS = (int, float)
 _OTHER_MESSAGES = (Acquire, Override)
@@ -312,30 +312,31 @@ def check_probes(name: str, policy: Policy) -> None:
 
 
 def redacted(signal: Any) -> Signal:
+    """The signal without secrets in its texts. Raises ValueError for anything that cannot be recorded."""
     checked = _checked_signal(signal)
     error = None if checked.error is None else redact(checked.error)
     if error == checked.error and checked.step is None and checked.violation is None:
         return checked
     return checked._replace(
         error=error,
-        step=None if checked.step is None else _redacted_act(checked.step),
+        step=None if checked.step is None else _redacted_step(checked.step),
         violation=None if checked.violation is None else redact(checked.violation),
     )
 
 
-def _redacted_act(act: AgentStep) -> AgentStep:
+def _redacted_step(step: AgentStep) -> AgentStep:
     return AgentStep(
-        redact(act.tool),
-        redact_lines(act.args),
-        None if act.result is None else redact_lines(act.result),
-        None if act.thought is None else redact_lines(act.thought),
-        redact(act.call_key),
-        redact(act.result_key),
+        redact(step.tool),
+        redact_lines(step.args),
+        None if step.result is None else redact_lines(step.result),
+        None if step.thought is None else redact_lines(step.thought),
+        redact(step.call_key),
+        redact(step.result_key),
     )
 
 
 def check_message(message: Any) -> None:
-    """Raise ValueError unless it is a message that every store can load again."""
+    """Raise ValueError unless the message can be recorded by every store."""
     if isinstance(message, Record):
         _checked_signal(message.signal)
         checked_permit(message.permit)
@@ -355,14 +356,14 @@ def _checked_signal(signal: Any) -> Signal:
     if not isinstance(signal, Signal):
         raise ValueError(f"signal is {signal!r}: it must be a Signal, as in Signal(ok=False)")
     ok, seconds, error, retry_after_s, count, refused, cost_micros, *others = signal
-    *measured, at_s, act, state, failing_tests, context_used, idle_s, waited_s, violation = others
+    *measured, at_s, step, state, failing_tests, context_used, idle_s, waited_s, violation = others
     if ok is not None and ok is not True and ok is not False:
         raise ValueError(f"signal is {signal!r}: its ok must be True, False or None")
     for text in (error, state, failing_tests, violation):
         if text is not None and not isinstance(text, str):
             rule = "its error, state, failing_tests and violation must be texts or None"
             raise ValueError(f"signal is {signal!r}: {rule}")
-    if act is not None and not _is_act(act):
+    if step is not None and not _is_step(step):
         raise ValueError(f"signal is {signal!r}: its step must be an AgentStep of texts, or None")
     for measure in (seconds, retry_after_s, at_s, context_used, idle_s, waited_s):
         if measure is not None and not _is_measure(measure):
@@ -387,7 +388,7 @@ def _wrong_counts(signal: Signal) -> str:
     return f"signal is {signal!r}: its count, refused and cost_micros {rule}"
 
 
-def _is_act(value: Any) -> bool:
+def _is_step(value: Any) -> bool:
     if not isinstance(value, AgentStep):
         return False
     return None not in value[:2] and all(text is None or isinstance(text, str) for text in value)

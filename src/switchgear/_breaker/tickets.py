@@ -1,19 +1,19 @@
 """Counts of one process that are not in the store yet: `SuccessRun`, `SharedEvidence`.
 
-Runs: how successes of a closed circuit are counted without a lock, and folded in later.
+A run counts the successes of a closed circuit without a lock; they are folded in later.
 
-A closed circuit admits every call, so acquiring a permit can be deferred; and successes of calls that
-were not slow are all equal, so recording them can be deferred, too. Each takes a ticket, which is one step of a C
-iterator and therefore atomic; the caller that finds no ticket left folds the whole run as one signal.
-Failures and readers fold the run before themselves, so the order of evidence is exact.
+A closed circuit admits every call, so acquiring a permit can be deferred. Successes of calls that were
+not slow are all equal, so recording them can be deferred, too. Each success takes a ticket, which is one
+step of a C iterator and therefore atomic; the caller that finds no ticket left folds the whole run as
+one signal. Failures and readers fold the run first, so the order of evidence is exact.
 
-One success is not like the others: the one that fills a window of calls, with which a detector
-begins to judge. So no more tickets are handed out than there are successes before that one. It
-finds none, and is folded at once.
+One success differs from the others: the one that fills a window of calls, with which a detector begins
+to evaluate. Therefore a run issues only as many tickets as there are successes before that one, which
+finds no ticket and is folded at once.
 
-When the circuit leaves its generation, the run is ended by taking its remaining tickets away: a
-call that comes back later finds none, reports itself under the run's permit, and is late like
-any other. Nothing is counted twice and nothing is lost.
+When the circuit leaves its generation, the run is ended by taking its remaining tickets: a call that
+returns later finds none, is recorded under the run's permit, and is stale like any other late result.
+Nothing is counted twice and nothing is lost.
 """
 
 import math
@@ -35,11 +35,11 @@ MOST_DATES = 32
 
 
 NO_MARK: Callable[[], float] = partial(float, "inf")
-"""The mark of a store that was not read yet."""
+"""The failure mark before a breaker has asked its store for one."""
 
 
 class SharedEvidence:
-    """The shared evidence of one breaker. Changed under the breaker's lock or by one assignment."""
+    """Evidence of one breaker on a shared circuit. Changed under the breaker's lock or by one assignment."""
 
     __slots__ = (
         "failed_s",
@@ -58,15 +58,15 @@ class SharedEvidence:
     def __init__(self, store: Any) -> None:
         self.process = store.process
         self.warm_until_s = -math.inf
-        """Until when, on our own clock, the circuit is warm."""
+        """Until when, on the breaker's clock, the circuit is warm."""
         self.since_s = -math.inf
         """Up to when, on the circuit's clock, this process has reported everything."""
         self.submitted_s = -math.inf
-        """When, on our own clock, it last reported."""
+        """When, on the breaker's clock, this process last reported."""
         self.settle_at_s = math.inf
-        """When, on our own clock, evidence that waits for others is final at the latest."""
+        """When, on the breaker's clock, evidence that waits for other processes is final at the latest."""
         self.failed_s = 0.0
-        """The last failure elsewhere that was noticed."""
+        """The time of the last failure in another process that this process has noticed."""
         self.failure_mark: Callable[[], float] = NO_MARK
         """When the circuit last failed in any process, as far as known without reading the store."""
         self.own: Circuit | None = None
@@ -76,7 +76,7 @@ class SharedEvidence:
         self.remarked_s: float | None = None
         """The next probe, on the circuit's clock, that was last recorded in the shared circuit."""
         self.generation = 0
-        """The generation of the shared circuit in which it isolated itself: a reset begins another."""
+        """The generation of the shared circuit in which this process was isolated: a reset begins another."""
 
     def is_isolated(self, circuit: Circuit) -> bool:
         """Whether this process refuses its own calls although that circuit is closed."""
@@ -94,7 +94,7 @@ def this_process() -> str:
 
 
 def isolation_reason(reason: str) -> str:
-    """Why a process refuses on a circuit that is closed for all others."""
+    """Why an isolated process refuses its calls, in words."""
     return f"this process: {reason}; the shared circuit is closed: other processes succeed"
 
 
@@ -108,20 +108,20 @@ def dates(times: tuple[float, ...]) -> tuple[tuple[float, int], ...]:
 
 
 TICKETS = 65536
-"""Maximum number at once. With this many, folding costs almost nothing per call."""
+"""Maximum number of tickets that are issued at once; with this many, folding costs almost nothing per call."""
 _ALL = bytes(TICKETS)
-"""What tickets are taken from: an iterator of bytes is as fast as any, and can be ended at once."""
+"""Tickets are the items of an iterator of bytes: none is faster, and it can be ended in one step."""
 UNLIMITED = 2**62
 FOLD_EVERY_S = 1.0
-"""How old a run may become when its policy takes times: older, and its time would be wrong.
+"""Maximum age of a run in seconds if its policy uses durations: the times of older successes would be wrong.
 
-Never older than the shortest slow call, either: then a call that ends before the run is due,
-as it was when the call began, cannot have been slow, and comparing with `due_s` is enough.
+A run is also due after the duration of the shortest slow call. Then a call that ends before the
+`due_s` of its start cannot have been slow, so comparing with `due_s` is enough.
 """
 
 
 class SuccessRun:
-    """Successes under one permit. Any thread may take tickets; counting needs the owner's lock."""
+    """Successes under one permit. Any thread may take tickets; counting needs the lock of the breaker."""
 
     __slots__ = ("counted", "due_s", "issued", "owed", "permit", "plain", "tickets", "times")
     issued: int
@@ -134,10 +134,10 @@ class SuccessRun:
         self.owed = 0
         """Successes that are deferred until the next count."""
         self.times: tuple[float, ...] = ()
-        """When successes on a warm circuit happened, which take no tickets: see `Submitter`."""
+        """The times of successes on a warm circuit, which take no tickets: see `Submitter`."""
         self.due_s = due_s
         self.plain: type | None = None
-        """The type of the last result that was no coroutine or generator, to check it once."""
+        """The type of the last result that was neither a coroutine nor a generator, so that it is checked once."""
 
     @property
     def is_pending(self) -> bool:
@@ -147,18 +147,18 @@ class SuccessRun:
 
     @property
     def pending(self) -> int:
-        """How many successes were counted and not yet folded; may lag behind other threads."""
+        """Number of successes that are counted and not yet folded; may lag behind other threads."""
         taken = self.issued - length_hint(self.tickets) - self.counted
         return taken + self.owed + len(self.times)
 
     def fits(self, most: int) -> bool:
-        """Whether it can have at most `most` unrecorded successes."""
+        """Whether the run can have at most `most` unrecorded successes."""
         return self.issued - self.counted + self.owed + len(self.times) <= most
 
     def count(self, most: int = UNLIMITED) -> int:
-        """How many tickets were taken since the last count; hands out new ones if all were.
+        """Number of tickets taken since the last count; if none are left, new ones are issued.
 
-        As many as are left of `most` after those that are counted here.
+        `most` limits the sum of the counted successes and the new tickets.
         """
         left = length_hint(self.tickets)
         taken = self.issued - left - self.counted
@@ -169,20 +169,20 @@ class SuccessRun:
         return taken + owed
 
     def put_off(self, more: int) -> None:
-        """Count now and record at the next count, with `more` that found no ticket."""
+        """Defer the successes so far, and `more` that found no ticket, until the next count."""
         self.owed = self.count() + more
 
     def end(self) -> int:
         """Count for the last time; calls that end later find no ticket."""
         tickets: Any = self.tickets
-        # C code reads how many are left and takes them, with no bytecode and so no other thread in between.
+        # C code reads how many are left and takes them: no bytecode, and so no other thread, runs in between.
         left, _ = map(call, (tickets.__length_hint__, partial(tickets.__setstate__, TICKETS)))
         taken: int = self.issued - left - self.counted + self.owed + len(self.times)
         self.counted, self.owed, self.times = self.issued, 0, ()
         return taken
 
     def taken_times(self) -> tuple[float, ...]:
-        """When successes happened on a warm circuit since the last count."""
+        """Remove and return the times of successes on a warm circuit since the last count."""
         times, self.times = self.times, ()
         return times
 
@@ -196,6 +196,5 @@ class SuccessRun:
         issued = max(0, min(most, TICKETS))
         tickets: Any = iter(_ALL)
         tickets.__setstate__(TICKETS - issued)
-        # No call between these lines, so that neither a signal nor another thread can interrupt
-        # them.
+        # One assignment without a call, so that neither a signal nor another thread can interrupt it.
         self.issued, self.tickets, self.counted = issued, tickets, 0

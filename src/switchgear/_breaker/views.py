@@ -1,4 +1,4 @@
-"""The current state of a circuit of a store, for readers."""
+"""The current state of a stored circuit, for readers."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ class IsolatedView(NamedTuple):
     """A process that refuses its own calls although the shared circuit is closed."""
 
     process: str
-    """Such as `process 17 on web-3`."""
+    """The name of the process, such as `process 17 on web-3`."""
     reason: str
     since_s: float
     retry_after_s: float
@@ -41,7 +41,7 @@ class View(NamedTuple):
         return self.circuit.key
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them; the readings by the names of their detectors."""
+        """The fields by name, as JSON-compatible values; the readings by the names of their detectors."""
         from switchgear._core.wire import detector_names  # noqa: PLC0415  rarely needed
         from switchgear._detectors.policy_wire import dump_policy  # noqa: PLC0415
 
@@ -58,7 +58,7 @@ class View(NamedTuple):
 
 
 def view_of(found: StoredCircuit, now_s: float) -> View:
-    """The circuit of the store, at this time of its clock."""
+    """The state of a stored circuit at `now_s` on the store's clock."""
     circuit = step(found.policy, found.circuit, TIME_PASSES, now_s).circuit
     at_s = max(now_s, circuit.seen_s)
     ends_s = None if circuit.order is None else circuit.order.until_s

@@ -162,7 +162,7 @@ class Route:
         signals = _signals(
             ok=ok, seconds=seconds, error=error, violation=violation, cost_micros=self._cost_micros
         )
-        for breaker, permit, _ in self.permits.used():
+        for breaker, permit, _ in self.permits.pop_all():
             if breaker.name == "rules":
                 continue  # a rule that one agent broke is recorded on its own circuit
             signal = signals[category_of(breaker.name) or "failure_rate"]
@@ -177,7 +177,7 @@ class Route:
 
     def give_back(self, keep: int = 0) -> None:
         """Return the permits of all but the first `keep` circuits: no work was done."""
-        for breaker, permit, _ in self.permits.used(keep):
+        for breaker, permit, _ in self.permits.pop_all(keep):
             if permit.probe:
                 breaker.give_back(permit)
         if not keep and self.reservation is not None:

@@ -123,7 +123,7 @@ class Circuits:
         return permits
 
     def give_back(self, permits: RunPermits) -> None:
-        for breaker, permit, _ in permits.used():
+        for breaker, permit, _ in permits.pop_all():
             breaker.record(Signal(), self._alive(permit) if breaker is self.loop else permit)
 
     def record_loop(self, permits: RunPermits, judged: Judgement, measured: Measured) -> bool:

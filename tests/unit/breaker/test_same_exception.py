@@ -260,7 +260,7 @@ def test_the_memory_of_blocks_is_bounded() -> None:
     for _ in range(1000):
         with suppress(ConnectionError), breaker:
             down()
-    assert len(nesting._left) <= 256
+    assert len(nesting._exited_blocks) <= 256
 
 
 def test_a_success_by_exception_counts_once_too() -> None:

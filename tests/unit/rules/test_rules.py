@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from switchgear import CircuitBreaker, Cooldown, Phase, Policy, Rejected, detectors
-from switchgear._breaker.rules import RuleGuard, broken_by_act, broken_rule, place_at, violation
+from switchgear._breaker.rules import RuleGuard, broken_by_step, broken_rule, place_at, violation
 from switchgear._config import preset_policy
 from switchgear._core.types import AgentStep
 from switchgear._rules.builtin import BUILTIN, builtin_rules
@@ -442,8 +442,8 @@ def test_a_call_is_evaluated_from_its_text() -> None:
     place = place_at(".")
     act = AgentStep("Bash", '{"command": "git push -f"}')
     line = "rule force-push: git push -f (it rewrites history that others use; --force-with-lease is allowed)"
-    assert broken_by_act(BUILT_IN, act, place) == line
-    assert broken_by_act(BUILT_IN, AgentStep("Bash", "git push -f"), place) == line
+    assert broken_by_step(BUILT_IN, act, place) == line
+    assert broken_by_step(BUILT_IN, AgentStep("Bash", "git push -f"), place) == line
     signal = violation(BUILT_IN, act, place)
     assert signal is not None
     assert (signal.violation, signal.step, signal.ok) == (line, act, None)
