@@ -15,7 +15,7 @@ import pytest
 
 from servers.server import running
 from switchgear import Panel
-from switchgear._budgets.fold import turn
+from switchgear._budgets.fold import apply
 from switchgear._budgets.tree import PassTime, is_reservation
 from switchgear._proxy import allotments
 from switchgear._proxy.guard import GuardSettings
@@ -196,7 +196,7 @@ def test_a_proxy_that_is_killed_leaks_no_reservation_and_charges_nothing_twice(
         assert amount is not None
         assert amount <= 4 * 1.5 * 4_500  # for as many calls as came within the second before
         later_s = time.time() + allotments.LEASE_S + 5
-        book = turn(panel.budgets.book("proxy"), PassTime(), later_s).book
+        book = apply(panel.budgets.book("proxy"), PassTime(), later_s).book
         assert list(book.nodes) == ["proxy"]  # its lease has ended
         assert book.nodes["proxy"].held_micros == 0
         assert book.nodes["proxy"].spent_micros == 4 * 4_500 + amount

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from switchgear._budgets.fold import turn
+from switchgear._budgets.fold import apply
 from switchgear._budgets.tree import (
     EMPTY,
-    Asked,
     BudgetAnswer,
+    BudgetRequest,
     Charge,
     Close,
     Limit,
@@ -100,9 +100,9 @@ class Tree(RuleBasedStateMachine):
         self.count = 0
         self.overran = 0
 
-    def ask(self, asked: Asked) -> BudgetAnswer:
+    def ask(self, asked: BudgetRequest) -> BudgetAnswer:
         self.let_leases_end()
-        turned = turn(self.book, asked, self.now_s)
+        turned = apply(self.book, asked, self.now_s)
         assert [line.number for line in turned.lines] == list(
             range(self.book.lines + 1, self.book.lines + len(turned.lines) + 1)
         )

@@ -8,16 +8,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from switchgear._locks.state import (
     PLACE_S,
-    Break,
-    Extend,
-    Granted,
+    AcquireLock,
+    BreakLock,
+    LockAnswer,
     LockRequest,
-    Release,
-    Take,
+    ReleaseLock,
+    RenewLease,
     Tenure,
+    apply,
     dump_tenure,
     load_tenure,
-    move,
 )
 
 IDS = st.sampled_from("abcd")
@@ -36,12 +36,12 @@ class Lock(RuleBasedStateMachine):
         """Who waits, in the order in which they came, and when they were last seen."""
         self.given = [0]
 
-    def ask(self, asked: LockRequest) -> Granted:
+    def ask(self, asked: LockRequest) -> LockAnswer:
         self.forget()
-        moved = move(self.tenure, asked, self.now_s)
-        self.tenure = load_tenure(json.loads(json.dumps(dump_tenure(moved.tenure))))
-        assert self.tenure == moved.tenure
-        return moved.granted
+        step = apply(self.tenure, asked, self.now_s)
+        self.tenure = load_tenure(json.loads(json.dumps(dump_tenure(step.tenure))))
+        assert self.tenure == step.tenure
+        return step.answer
 
     def forget(self) -> None:
         if self.holder is not None and self.holder[1] <= self.now_s:
@@ -54,38 +54,38 @@ class Lock(RuleBasedStateMachine):
         holder, queue = self.holder, list(self.queue)
         mine = holder is not None and holder[0] == who
         first = not queue or queue[0] == who
-        granted = self.ask(Take(who, who, lease))
-        assert granted.has == (mine or (holder is None and first))
-        if granted.has and not mine:
-            assert granted.token > self.given[-1], "a number is given once, and they only grow"
-            self.given.append(granted.token)
+        answer = self.ask(AcquireLock(who, who, lease))
+        assert answer.held == (mine or (holder is None and first))
+        if answer.held and not mine:
+            assert answer.token > self.given[-1], "a number is given once, and they only grow"
+            self.given.append(answer.token)
             self.holder = who, self.now_s + lease
             self.queue.pop(who, None)
-        elif not granted.has:
-            assert granted.holder == ("" if holder is None else holder[0])
+        elif not answer.held:
+            assert answer.holder == ("" if holder is None else holder[0])
             seen = self.queue.get(who)
             if seen is None or self.now_s - seen >= PLACE_S / 4:
                 self.queue[who] = self.now_s
-            assert granted.ahead == list(self.queue).index(who) + (holder is not None)
+            assert answer.ahead == list(self.queue).index(who) + (holder is not None)
 
     @rule(who=IDS, lease=LEASES)
     def somebody_needs_longer(self, who: str, lease: float) -> None:
-        granted = self.ask(Extend(who, lease))
-        assert granted.has == (self.holder is not None and self.holder[0] == who)
-        if granted.has:
+        answer = self.ask(RenewLease(who, lease))
+        assert answer.held == (self.holder is not None and self.holder[0] == who)
+        if answer.held:
             self.holder = who, self.now_s + lease
 
     @rule(who=IDS)
     def somebody_lets_go(self, who: str) -> None:
-        granted = self.ask(Release(who))
-        assert granted.has == (self.holder is not None and self.holder[0] == who)
-        if granted.has:
+        answer = self.ask(ReleaseLock(who))
+        assert answer.held == (self.holder is not None and self.holder[0] == who)
+        if answer.held:
             self.holder = None
         self.queue.pop(who, None)
 
     @rule()
     def somebody_breaks_it(self) -> None:
-        assert self.ask(Break()).has == (self.holder is not None)
+        assert self.ask(BreakLock()).held == (self.holder is not None)
         self.holder = None
 
     @rule(seconds=st.sampled_from((0.5, 1.0, 1.0, 2.0, PLACE_S, 30.0)))
@@ -95,9 +95,9 @@ class Lock(RuleBasedStateMachine):
     @rule(back_s=st.sampled_from((1.0, 500.0)), who=IDS)
     def somebodys_clock_is_late(self, back_s: float, who: str) -> None:
         self.forget()
-        self.tenure = move(self.tenure, Extend("nobody", 1.0), self.now_s).tenure
-        late = move(self.tenure, Take(who, who, 1.0), self.now_s - back_s)
-        assert late == move(self.tenure, Take(who, who, 1.0), self.now_s)
+        self.tenure = apply(self.tenure, RenewLease("nobody", 1.0), self.now_s).tenure
+        late = apply(self.tenure, AcquireLock(who, who, 1.0), self.now_s - back_s)
+        assert late == apply(self.tenure, AcquireLock(who, who, 1.0), self.now_s)
 
     @invariant()
     def what_is_stored_is_what_is_known(self) -> None:

@@ -1,7 +1,7 @@
-"""The budget of one run, or of one task of a batch: its limit, its share, its reservation in a tree.
+"""The budget of a run or of a task in a batch: its limit, its share, and its reservation in a tree.
 
-A reservation is held while this process lives; a thread renews its lease. What a killed process spent
-is unknown, so the end of its lease charges all of it (`docs/budgets.md`).
+While the process lives, a thread renews the lease of the reservation. What a killed process spent is
+unknown, so the whole reservation is charged when its lease ends (`docs/budgets.md`).
 """
 
 import threading
@@ -37,12 +37,12 @@ class RunBudget(NamedTuple):
 
     @property
     def left_micros(self) -> int | None:
-        """What is left; `None`: no limit."""
+        """The amount that is left; `None`: no limit."""
         return None if self.limit_micros is None else self.limit_micros - self.spent_micros
 
     @property
     def estimate_micros(self) -> int:
-        """Estimated cost of the next iteration: that of the most expensive of the last few."""
+        """Estimated cost of the next iteration: the highest of the last `RECENT` costs."""
         return max(self.recent_micros, default=0)
 
     @property
@@ -67,7 +67,7 @@ class FreeBudget(NamedTuple):
     free_micros: int | None
     """`None`: neither the node nor one above it has a limit."""
     held_micros: int = 0
-    """The amount that others have reserved from the same node, and may return."""
+    """The amount of the other reservations from the same node, which may be returned."""
     payer: str = ""
     """The node that pays: this one, or the next one above that has a limit."""
 
@@ -86,11 +86,11 @@ def free_budget(budgets: Budgets, node: str) -> FreeBudget:
 
 
 def payers_of(budgets: Budgets, nodes: Iterable[str]) -> dict[str, str]:
-    """The node that pays for each open node. Raises `StoreError`."""
-    wanted = set(nodes)
-    trees = {root: budgets.book(root).nodes for root in set(map(root_of, wanted))}
-    found = ((node, trees[root_of(node)]) for node in wanted)
-    return {node: _payer(tree, node) for node, tree in found if node in tree}
+    """The node that pays for each of these nodes that is open. Raises `StoreError`."""
+    unique = set(nodes)
+    trees = {root: budgets.book(root).nodes for root in set(map(root_of, unique))}
+    pairs = ((node, trees[root_of(node)]) for node in unique)
+    return {node: _payer(tree, node) for node, tree in pairs if node in tree}
 
 
 def _payer(nodes: Mapping[str, BudgetNode], node: str) -> str:
@@ -103,8 +103,8 @@ def _payer(nodes: Mapping[str, BudgetNode], node: str) -> str:
 class RunReservation:
     """An amount that is reserved for one run. Created and settled by one thread.
 
-    Raises `BudgetRefused`, `StoreError`: then nothing is held. `amount_micros` of `None` is all
-    that is free, and refused if that is nothing; it stays `None` where no node has a limit.
+    `amount_micros=None` reserves all that is free, and is refused if nothing is free; it stays `None`
+    if no node has a limit. Raises `BudgetRefused` and `StoreError`; then nothing is reserved.
     """
 
     def __init__(
@@ -122,17 +122,17 @@ class RunReservation:
             amount_micros = room.free_micros
         self.amount_micros = amount_micros
         self._held = budgets.reserve(node, amount_micros, owner=owner, allow_unknown=True)
-        self._over = threading.Event()
+        self._settled = threading.Event()
         threading.Thread(target=self._renew, name="switchgear-lease", daemon=True).start()
 
     def settle(self, cost_micros: int | None, *, unpriced: bool = False) -> str | None:
-        """Charge the cost and return the rest. `None`, or a part that is `unpriced`, charges all of it.
+        """Charge the cost and release the rest; an unknown (`None`) or partly `unpriced` cost charges all.
 
-        Returns a message if the store could not be reached.
+        Returns a message if the reservation could not be settled, else `None`.
         """
         if unpriced and (cost_micros or 0) <= (self.amount_micros or 0):
             cost_micros = None
-        self._over.set()
+        self._settled.set()
         try:
             self._held.settle(cost_micros)
         except (BudgetRefused, StoreError) as trouble:
@@ -140,17 +140,17 @@ class RunReservation:
         return None
 
     def _renew(self) -> None:
-        while not self._over.wait(LEASE_S / 3):
+        while not self._settled.wait(LEASE_S / 3):
             try:
                 self._held.renew()
             except BudgetRefused:
-                return  # it was suspended for too long; settling charges the rest
+                return  # the process was suspended and the lease expired; settling charges the rest
             except StoreError:
-                continue  # the lease outlasts two of these
+                continue  # the lease outlasts two failed attempts
 
 
 def out_of_money(whose: str, limit_micros: int, spent_micros: int) -> str:
-    """Why a task does not start."""
+    """Why a task does not start: its budget is spent."""
     return f"{dollars(spent_micros)} of {whose} {dollars(limit_micros)} are spent"
 
 
@@ -161,7 +161,7 @@ class SharedBudget(NamedTuple):
     """`None`: no limit."""
     spent_micros: int = 0
     reserved_micros: int = 0
-    """Reserved for the running tasks."""
+    """The amount that is reserved for the running tasks."""
 
     @property
     def left_micros(self) -> int | None:
@@ -173,9 +173,9 @@ class SharedBudget(NamedTuple):
     def grant(self, wanted_micros: int | None, sharers: int) -> int | None:
         """The amount for a task; 0: nothing now, `None`: no limit.
 
-        `wanted_micros` is its own limit, `sharers` are the tasks that could begin now: a task
-        without a limit gets its share. A task that needs more than is left waits for money that
-        others may return, and gets the rest when no other task has a reservation.
+        `wanted_micros` is the task's own limit. A task without one gets an equal share of what is left;
+        `sharers` is the number of tasks that could begin now. A task that needs more than is left waits
+        for money that others may return, and gets the rest when no other task has a reservation.
 
         >>> SharedBudget(9).grant(None, 3), SharedBudget(9, 2, 3).grant(8, 1), SharedBudget(9, 2).grant(8, 1)
         (3, 0, 7)

@@ -1,7 +1,7 @@
-"""Budgets that many agents share: reserved before money is spent, over the whole tree, in one store.
+"""Budgets that many agents share: money is reserved in a tree before it is spent, in one store.
 
-`panel.budgets` is one. A transaction of the store decides about a request (`fold.py`); costs are
-recorded in circuits after it.
+`panel.budgets` is the object of a panel. A request is decided in one transaction of the store (`fold.py`);
+afterwards, costs are recorded in circuits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,19 +10,19 @@ from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 from switchgear._breaker.handle import Breaker
 from switchgear._budgets import tree as core
-from switchgear._budgets.fold import NO_RESERVATION, FoldResult, turn
+from switchgear._budgets.fold import NO_RESERVATION, FoldResult, apply
 from switchgear._budgets.tree import (
-    Asked,
     BudgetAnswer,
     BudgetBook,
     BudgetNode,
+    BudgetRequest,
     Line,
     Renew,
     Settle,
     SpentAt,
     audit,
     checked_micros,
-    recalled,
+    find_settlement,
 )
 from switchgear._core import values
 from switchgear._core.errors import (
@@ -47,15 +47,15 @@ LEASE_S = 900.0
 
 
 class Reservation:
-    """A reserved amount for one invocation. Used by one thread or task at a time.
+    """A reserved amount for one invocation. Not thread-safe: one thread or task at a time.
 
-    As a context manager, also `async with`: a reservation that is not settled inside counts as spent,
-    because its cost is unknown; the reservation of a call that a circuit rejected is released.
+    A context manager, also with `async with`. A reservation that is not settled inside the block counts as
+    spent, because its cost is unknown; if a circuit rejected the call, the reservation is released.
     """
 
     def __init__(
         self,
-        ask: Callable[[Asked], BudgetAnswer],
+        ask: Callable[[BudgetRequest], BudgetAnswer],
         path: str,
         amount_micros: int,
         tag: "Callable[[str, int, Tags | None], None] | None" = None,
@@ -67,10 +67,11 @@ class Reservation:
         self._is_open = True
 
     def settle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
-        """Settle with the actual cost; the rest is released. `None`: unknown, so all of it counts as spent. Returns the charge.
+        """Settle with the actual cost and release the rest. Returns the charge in micro-dollars.
 
-        A cost above the reservation is charged in full. Settling twice charges once.
-        `tags` describe what the money was for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
+        `None` means that the cost is unknown: the whole reservation is charged. A cost above the
+        reservation is charged in full. Settling twice charges once. `tags` describe what the money was
+        for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
         """
         if tags:
             checked_tags(tags)
@@ -87,7 +88,7 @@ class Reservation:
         self.settle(0)
 
     def renew(self, lease_s: float = LEASE_S) -> None:
-        """Extend the lease. Raises `BudgetRefused` if it has already expired."""
+        """Extend the lease to `lease_s` seconds from now. Raises `BudgetRefused` if it has expired."""
         self._ask(Renew(self.path, values.check_seconds("lease_s", lease_s)))
 
     async def asettle(self, cost_micros: int | None, *, tags: "Tags | None" = None) -> int:
@@ -114,7 +115,7 @@ class Reservation:
         if not self._is_open:
             return
         try:
-            # `isinstance` would call the exception's own code, which may raise
+            # `isinstance` would call the exception's own code, which may raise.
             self.settle(0 if issubclass(type(error), Rejected) else None)
         except (StoreError, BudgetRefused) as trouble:
             if error is None:
@@ -129,6 +130,7 @@ class Reservation:
 Tags = Mapping[str, str]
 """The purpose of a cost: names and values, such as `{"model": "gpt-5", "team": "search"}`."""
 MOST_TAGS, MOST_NAMES, OTHER = 200, 8, "other"
+"""Maximum number of values of a tag and of tag names of a tree; all others are counted as `other`."""
 TAG_SHELF = "tags"
 
 
@@ -145,23 +147,23 @@ def checked_tags(tags: Tags | None) -> None:
 
 
 def _with_tags(value: Any, charged_micros: int, tags: Tags) -> dict[str, dict[str, int]]:
-    """The sums with one more charge: bounded, and without secrets."""
-    found = {name: dict(sums) for name, sums in (value or {}).items()}
+    """The sums by tag with one more charge: bounded, and without secrets."""
+    sums_by_tag = {name: dict(sums) for name, sums in (value or {}).items()}
     for tag, text in tags.items():
         name = redacted_name("tag", tag)
-        if name not in found and len(found) >= MOST_NAMES:
+        if name not in sums_by_tag and len(sums_by_tag) >= MOST_NAMES:
             name = OTHER
-        sums = found.setdefault(name, {})
+        sums = sums_by_tag.setdefault(name, {})
         key = redacted_name("tag", text)
         if key not in sums and len(sums) >= MOST_TAGS:
             key = OTHER
         sums[key] = sums.get(key, 0) + charged_micros
-    return found
+    return sums_by_tag
 
 
 SHELF = "budget"
 PLAN_SHELF = "plan"
-"""Keeps the limits of the plan as it was last applied."""
+"""Where the limits of the last applied plan are stored."""
 NOTICES = frozenset(("warned", "exhausted", "overrun", "expired"))
 """The kinds of lines that are passed to listeners."""
 
@@ -180,12 +182,13 @@ def budget_policy(limit_micros: int) -> Policy:
     >>> budget_policy(2_000_000).detectors[0].limit_micros
     1999999
     """
-    almost_all = 1 - 0.5 / limit_micros  # it trips above a share, and all is not above all
+    # The detector trips above a share, so the share is just below the whole limit.
+    almost_all = 1 - 0.5 / limit_micros
     return Policy([TotalCost(limit_micros, almost_all)], Latched(), tripping_at=core.WARN_AT)
 
 
 def is_budget_policy(policy: Policy) -> bool:
-    """Whether it is one that `budget_policy` made, for some limit."""
+    """Whether `budget_policy` made the policy, for any limit."""
     first = policy.detectors[0]
     return isinstance(first, TotalCost) and policy == budget_policy(first.budget_micros)
 
@@ -214,7 +217,7 @@ class Applied(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What an audit of one tree found."""
+    """The result of an audit of one tree: `problems` is empty if the book and its lines agree."""
 
     root: str
     lines: int
@@ -257,7 +260,7 @@ class Budgets:
     ) -> None:
         self._ledger = ledger
         self._demand = demand
-        """Raises `OverrideRefused` unless overrides are allowed, for a node and what is done to it."""
+        """Raises `OverrideRefused` unless overrides are allowed; called with the node and the operation."""
         self._breaker_of = breaker_of
         self._listeners: list[Callable[[Line], object]] = []
 
@@ -272,9 +275,10 @@ class Budgets:
     ) -> None:
         """Open a node with a limit, which is reserved from its parent; a root has no parent.
 
-        The limit is `limit="$5"` or `limit_micros=5_000_000`. Without either it has no limit, and reservations come from the node above. `circuit` records all that is
-        spent at or below it. Opening it again with the same limit changes nothing. Raises
-        `BudgetRefused`, and ValueError for a bad name or a negative amount.
+        The limit is `limit="$5"` or `limit_micros=5_000_000`. Without either, the node has no limit, and
+        reservations come from the node above. `circuit` records all that is spent at or below the node.
+        Opening a node again with the same limit changes nothing. Raises `BudgetRefused`, and ValueError
+        for an invalid name or a negative amount.
         """
         path = core.checked_path(node)
         limit_micros = micros_of("limit", limit, limit_micros)
@@ -296,12 +300,12 @@ class Budgets:
         on_expiry: str = core.EXPIRY[0],
         allow_unknown: bool = False,
     ) -> Reservation:
-        """Reserve an amount for one invocation before it is made: the maximum that it may cost.
+        """Reserve the maximum cost of one invocation before it is made. Raises `BudgetRefused`.
 
         The amount is `amount="$0.50"` or `amount_micros=500_000`. An unknown price (`None`) is
-        refused, unless `allow_unknown` is true: then nothing is reserved, and the cost may exceed
-        the limit. After `lease_s` seconds (900; `None`: never) without an update the
-        reservation expires: the amount then counts as spent, or is released with `on_expiry="returned"`.
+        refused, unless `allow_unknown` is true: then nothing is reserved, and the cost may exceed the
+        limit. The reservation expires after `lease_s` seconds (900; `None`: never) unless it is renewed:
+        the amount then counts as spent, or is released with `on_expiry="returned"`.
         """
         path = core.checked_path(node)
         if on_expiry not in core.EXPIRY:
@@ -315,9 +319,9 @@ class Budgets:
         if circuit:
             checked_name(circuit)
         held = core.checked_micros("amount_micros", amount_micros or 0)
-        place = f"{path}/{core.MARK}{urandom(8).hex()}"
-        self.ask(core.Reserve(place, held, owner, lease_s, on_expiry, circuit))
-        return Reservation(self.ask, place, held, self._add_tags)
+        reserved_path = f"{path}/{core.MARK}{urandom(8).hex()}"
+        self.ask(core.Reserve(reserved_path, held, owner, lease_s, on_expiry, circuit))
+        return Reservation(self.ask, reserved_path, held, self._add_tags)
 
     async def areserve(
         self, node: str, amount_micros: int | None = None, **options: Unpack[ReserveOptions]
@@ -331,20 +335,19 @@ class Budgets:
         self, reservation: str, cost_micros: int | None, *, tags: "Tags | None" = None
     ) -> int:
         """Settle a reservation by its path; see `Reservation.settle`."""
-        found = Reservation(self.ask, reservation, 0, self._add_tags)
-        return found.settle(cost_micros, tags=tags)
+        return Reservation(self.ask, reservation, 0, self._add_tags).settle(cost_micros, tags=tags)
 
     def spent_by_tag(self, root: str) -> dict[str, dict[str, int]]:
         """What a tree has spent for each value of each tag, in millionths of a dollar.
 
-        Only tagged costs are counted, so the sums may be less than what was spent. Beyond
-        `MOST_TAGS` values of a tag, further ones are counted as `other`.
+        Only tagged costs are counted, so the sums may be less than what was spent. A tag has at most 200
+        values; further values are counted as `other`.
         """
-        found: Any = self._ledger.value(TAG_SHELF, core.root_of(core.checked_path(root)))
-        return {tag: dict(values) for tag, values in (found or {}).items()}
+        stored: Any = self._ledger.value(TAG_SHELF, core.root_of(core.checked_path(root)))
+        return {tag: dict(sums) for tag, sums in (stored or {}).items()}
 
     def _add_tags(self, path: str, charged_micros: int, tags: "Tags | None") -> None:
-        """Count a charge under its tags. The money is recorded already: a failure here is logged."""
+        """Count a charge under its tags. The charge itself is already recorded, so a failure is only logged."""
         if not tags or not charged_micros:
             return
 
@@ -390,7 +393,7 @@ class Budgets:
         self.ask(core.Limit(core.checked_path(node), micros, redacted_name("who", who)))
 
     def close(self, node: str, *, who: str = "") -> None:
-        """Close a node and the nodes below it; unspent money returns to its parent.
+        """Close a node and the nodes below it; unspent money returns to the parent.
 
         Raises `BudgetRefused` while reservations below it are open.
         """
@@ -399,9 +402,9 @@ class Budgets:
     def apply(self, planned: Sequence[core.Open], *, who: str = "") -> list[Applied]:
         """Change the trees to match a plan, such as that of the configuration. Idempotent.
 
-        Missing nodes are opened, parents before children. A limit is changed only if
-        the plan has changed since it was last applied, so that a limit set by an operator stays.
-        A closed node stays closed. Refused changes are reported, and the rest is applied.
+        Missing nodes are opened, parents before children. A limit is changed only if the plan has
+        changed since it was last applied, so that a limit that an operator has set stays. A closed node
+        stays closed. Refused changes are reported in the result, and the rest is applied.
         """
         known: dict[str, Any] = self._ledger.value(PLAN_SHELF, "budgets") or {}
         done = [self._apply_node(node, known, who) for node in planned]
@@ -439,7 +442,7 @@ class Budgets:
         """Call the listener with each warning line of this process; see `NOTICES`."""
         self._listeners.append(listener)
 
-    # Looking
+    # Reading
 
     def roots(self) -> list[str]:
         """The names of all trees, sorted, including those whose root is closed."""
@@ -452,7 +455,7 @@ class Budgets:
         return [NodeStatus(path, core.level_of(path), nodes[path]) for path in ordered]
 
     def free_micros(self, node: str) -> int | None:
-        """What can still be reserved at a node; `None`: it has no limit, or is not open."""
+        """The micro-dollars that can still be reserved at a node; `None`: no limit, or not open."""
         found = self.book(core.root_of(node)).nodes.get(node)
         return None if found is None else found.free_micros
 
@@ -462,8 +465,8 @@ class Budgets:
             yield Line(*fields)
 
     def audit(self, root: str) -> Audit:
-        """Recompute a tree from its lines, and compare."""
-        # The lines first: those that come while they are read are cut off by the book's number.
+        """Recompute a tree from its lines, and compare the result with the stored book."""
+        # The lines first: lines that are added while they are read are beyond the book's number.
         lines = list(self.lines(root))
         kept = self._stored_book(root)
         if len(lines) < kept.lines:
@@ -472,11 +475,11 @@ class Budgets:
         return Audit(root, kept.lines, kept.charged_micros, problems)
 
     def book(self, root: str) -> BudgetBook:
-        """The present state of a whole tree; reading changes nothing, so leases end in this copy only."""
-        return turn(self._stored_book(root), core.PassTime(), self._ledger.now_s()).book
+        """The current state of a whole tree. Nothing is saved: expired leases end in this copy only."""
+        return apply(self._stored_book(root), core.PassTime(), self._ledger.now_s()).book
 
     def sweep(self, root: str) -> None:
-        """Apply expired leases. Every other operation on a tree does this first, too."""
+        """End expired leases. Every other operation on a tree does this first, too."""
         self.ask(core.PassTime(), core.root_of(root))
 
     def _stored_book(self, root: str) -> BudgetBook:
@@ -484,35 +487,36 @@ class Budgets:
 
     # One transaction
 
-    def ask(self, asked: Asked, root: str = "") -> BudgetAnswer:
-        """Apply the request in one transaction, then update circuits and listeners.
+    def ask(self, asked: BudgetRequest, root: str = "") -> BudgetAnswer:
+        """Apply a request in one transaction, then update circuits and notify listeners.
 
-        Raises `OverrideRefused` for another limit or a close without an operator token that is needed.
+        Raises `BudgetRefused`, and `OverrideRefused` if changing a limit or closing a node requires the
+        operator token and it is missing.
         """
         if self._demand is not None and isinstance(asked, core.Limit | core.Close):
             what = "a limit for" if isinstance(asked, core.Limit) else "closing"
             self._demand(asked.node, f"{what} budget {asked.node!r}")
         key = root or core.root_of(getattr(asked, "node", ""))
-        turned = self._fold(key, asked)
-        if turned.answer.refused == NO_RESERVATION and isinstance(asked, core.Settle):
-            # The book forgets; its account does not.
-            gone = recalled(asked.node, self.lines(key))
-            if gone is not None:
-                turned = self._fold(key, asked._replace(gone=gone))
-        if turned.costs or self._listeners:
-            self._spread(turned)
-        answer = turned.answer
+        step = self._fold(key, asked)
+        if step.answer.refused == NO_RESERVATION and isinstance(asked, core.Settle):
+            # The book remembers only the last settlements; the account has all of them.
+            settlement = find_settlement(asked.node, self.lines(key))
+            if settlement is not None:
+                step = self._fold(key, asked._replace(settlement=settlement))
+        if step.costs or self._listeners:
+            self._notify(step)
+        answer = step.answer
         if answer.refused:
             raise BudgetRefused(answer.node, answer.refused, answer.free_micros)
         return answer
 
-    def _fold(self, key: str, request: Asked) -> FoldResult:
+    def _fold(self, key: str, request: BudgetRequest) -> FoldResult:
         def work(value: Any, now_s: float) -> Amended:
             before = self._load_book(key, value)
-            turned = turn(before, request, now_s)
-            if turned.book is before:
-                return Amended(turned)
-            return Amended(turned, core.dump_book(turned.book), turned.lines)
+            step = apply(before, request, now_s)
+            if step.book is before:
+                return Amended(step)
+            return Amended(step, core.dump_book(step.book), step.lines)
 
         try:
             done: FoldResult = self._ledger.amend(SHELF, key, work)
@@ -523,18 +527,18 @@ class Budgets:
             done = self._ledger.amend(SHELF, key, work)
         return done
 
-    def _spread(self, turned: FoldResult) -> None:
-        for line in turned.lines:
+    def _notify(self, step: FoldResult) -> None:
+        for line in step.lines:
             for listener in self._listeners if line.kind in NOTICES else ():
                 try:
                     listener(line)
-                except Exception:  # noqa: BLE001  whatever it is, it is the listener's own trouble
+                except Exception:  # noqa: BLE001  a failing listener must not affect the caller
                     log_exception("a listener of budgets failed on %r", line)
-        for cost in turned.costs:
+        for cost in step.costs:
             self._record_cost(cost)
 
     def _record_cost(self, cost: SpentAt) -> None:
-        """Record a cost in the circuit, with the policy for the present limit."""
+        """Record a cost in the circuit, with the policy for the current limit."""
         if self._breaker_of is None:
             return
         policy = budget_policy(cost.limit_micros) if cost.limit_micros else None

@@ -1,7 +1,7 @@
 """Applies requests to a tree of budgets: a pure function, like the state machine.
 
-Nothing here waits, reads a clock or calls out; a store runs it in one transaction, again if
-another process was first.
+It does not wait, read a clock or do I/O. A store runs it inside a transaction, and runs it again if
+another process committed first.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from switchgear._budgets.tree import (
     MOST_NODES,
     REMEMBERED,
     WARN_AT,
-    Asked,
     BudgetAnswer,
     BudgetBook,
     BudgetNode,
+    BudgetRequest,
     Charge,
     Close,
     Limit,
@@ -41,23 +41,27 @@ class FoldResult(NamedTuple):
     answer: BudgetAnswer
     lines: tuple[Line, ...]
     costs: tuple[SpentAt, ...]
-    """What is to be recorded in circuits."""
+    """The costs to record in circuits."""
 
 
-def turn(book: BudgetBook, request: Asked, now_s: float) -> FoldResult:
+def apply(book: BudgetBook, request: BudgetRequest, now_s: float) -> FoldResult:
     """Apply a request to the tree, if it is allowed. Pure.
 
     >>> from switchgear._budgets.tree import EMPTY
-    >>> book = turn(EMPTY, Open("atlas", 100), 0.0).book
-    >>> turn(book, Reserve("atlas/~1", 60), 0.0).book.nodes["atlas"].free_micros
+    >>> book = apply(EMPTY, Open("atlas", 100), 0.0).book
+    >>> apply(book, Reserve("atlas/~1", 60), 0.0).book.nodes["atlas"].free_micros
     40
-    >>> turn(book, Reserve("atlas/~1", 160), 0.0).answer.refused
+    >>> apply(book, Reserve("atlas/~1", 160), 0.0).answer.refused
     '$0.00016 requested, $0.0001 of $0.0001 free'
     """
     draft = _Draft(book, now_s)
     if book.expires_s is not None and book.expires_s <= draft.now_s:
         draft.expire()
-    answer = BudgetAnswer() if isinstance(request, PassTime) else _DO[type(request)](draft, request)
+    answer = (
+        BudgetAnswer()
+        if isinstance(request, PassTime)
+        else _HANDLERS[type(request)](draft, request)
+    )
     return FoldResult(draft.book(), answer, tuple(draft.lines), tuple(draft.costs))
 
 
@@ -93,7 +97,7 @@ class _Draft:
             if charged:
                 self._charge(path, charged, node.owner)
             self._close(path, node.owner)
-            self._forget(path, charged, settled=False)
+            self._remember(path, charged, final=False)
         left = (node.lease_until_s for node in self._nodes.values())
         self._expires_s = min((until for until in left if until is not None), default=None)
 
@@ -102,7 +106,7 @@ class _Draft:
         known = self._nodes.get(path)
         if known is not None:
             if known.limit_micros == request.limit_micros:
-                return self._answer(path)  # again, by another process that needs it
+                return self._answer(path)  # another process opened it with the same limit
             return BudgetAnswer("it is open already, with another limit", path, known.free_micros)
         refusal = self._hold(path, request.limit_micros or 0)
         if refusal is not None:
@@ -116,7 +120,7 @@ class _Draft:
     def reserve(self, request: Reserve) -> BudgetAnswer:
         path = request.node
         if path in self._nodes:
-            return self._answer(path)  # the same call again, whose answer was lost
+            return self._answer(path)  # the request is repeated because its answer was lost
         if parent_of(path) not in self._nodes:
             return BudgetAnswer("there is no such budget", parent_of(path))
         refusal = self._hold(path, request.amount_micros)
@@ -146,7 +150,7 @@ class _Draft:
             self._note("overrun", path, cost - (node.limit_micros or 0), node.owner)
         self._charge(path, cost, node.owner)
         self._close(path, node.owner)
-        self._forget(path, cost, settled=True)
+        self._remember(path, cost, final=True)
         return BudgetAnswer(node=path, charged_micros=cost)
 
     def _settle_late(self, request: Settle) -> BudgetAnswer:
@@ -156,15 +160,15 @@ class _Draft:
         that the expiry did not charge is charged now.
         """
         path = request.node
-        found = [(charged, final) for gone, charged, final in self._settled if gone == path]
-        if not found and request.gone is None:
+        found = [(charged, final) for known, charged, final in self._settled if known == path]
+        if not found and request.settlement is None:
             return BudgetAnswer(NO_RESERVATION, path)
-        charged, final = found[-1] if found else request.gone or (0, True)
+        charged, final = found[-1] if found else request.settlement or (0, True)
         more = max(0, (request.cost_micros or 0) - charged)
         if final or not more:
             return BudgetAnswer(node=path)
-        self._settled = tuple(gone for gone in self._settled if gone[0] != path)
-        self._forget(path, charged + more, settled=True)
+        self._settled = tuple(settled for settled in self._settled if settled[0] != path)
+        self._remember(path, charged + more, final=True)
         self._note("overrun", path, more, "settled after its lease")
         self._charge(parent_of(path), more, "settled after its lease")
         return BudgetAnswer(node=path, charged_micros=more)
@@ -180,7 +184,7 @@ class _Draft:
         return self._answer(request.node)
 
     def charge_only(self, request: Charge) -> BudgetAnswer:
-        if request.mark and any(gone == request.mark for gone, _, _ in self._settled):
+        if request.mark and any(known == request.mark for known, _, _ in self._settled):
             return BudgetAnswer(node=request.node)  # the same charge again
         if request.node not in self._nodes:
             return BudgetAnswer("there is no such budget", request.node)
@@ -189,7 +193,7 @@ class _Draft:
             self._note("overrun", request.node, request.cost_micros - max(0, free), request.who)
         self._charge(request.node, request.cost_micros, request.who)
         if request.mark:
-            self._forget(request.mark, request.cost_micros, settled=True)
+            self._remember(request.mark, request.cost_micros, final=True)
         return BudgetAnswer(node=request.node, charged_micros=request.cost_micros)
 
     def limit(self, request: Limit) -> BudgetAnswer:
@@ -228,7 +232,7 @@ class _Draft:
     # Parts of these
 
     def _hold(self, path: str, more: int) -> BudgetAnswer | None:
-        """Reserve more money for a node in all nodes above it; refused if one of them has too little."""
+        """Reserve more money for a node in the nodes above it; the answer is a refusal, or `None`."""
         above = parent_of(path)
         if above and above not in self._nodes:
             return BudgetAnswer("there is no such budget", above)
@@ -245,13 +249,13 @@ class _Draft:
                 why = f"{dollars(more)} requested, {dollars(max(0, free))} of {of} free"
                 return BudgetAnswer(why, above, max(0, free))
             held[above] = node._replace(held_micros=node.held_micros + more)
-            # A node with a limit has reserved it already; one without draws on the node above.
+            # A node with a limit has already reserved it from the node above; a node without has not.
             above = "" if free is not None else parent_of(above)
         self._nodes.update(held)
         return None
 
     def _charge(self, path: str, cost: int, who: str) -> None:
-        """Charge a cost to the node and all above it, from what they reserved for it."""
+        """Charge a cost to the node and to all nodes above it."""
         self._note("charged", path, cost, who)
         self._charged += cost
         delta = 0
@@ -268,7 +272,7 @@ class _Draft:
             at = parent_of(at)
 
     def _close(self, path: str, who: str) -> None:
-        """Close the node and free what was held for it."""
+        """Close the node and release what the node above held for it."""
         returned = self._nodes[path].claim_micros
         self._hold(path, -returned)
         del self._nodes[path]
@@ -278,16 +282,13 @@ class _Draft:
         known = self._expires_s
         self._expires_s = until_s if known is None else min(known, until_s)
 
-    def _forget(self, path: str, charged: int, *, settled: bool) -> None:
-        self._settled = (*self._settled, (path, charged, settled))[-REMEMBERED:]
+    def _remember(self, path: str, charged: int, *, final: bool) -> None:
+        self._settled = (*self._settled, (path, charged, final))[-REMEMBERED:]
 
     def _record_cost(self, path: str, cost: int) -> None:
-        """Record in the circuit of a node what was spent, and the limit that applies.
-
-        Each time a node crosses 75 % or 100 % of its limit, one line reports it.
-        """
+        """Add a cost to record in the circuit of a node, and a line if the node crosses 75 % or 100 %."""
         node = self._nodes[path]
-        # What one invocation may cost is no limit of its circuit's.
+        # The maximum cost of one invocation is not a limit of its circuit.
         limit = None if is_reservation(path) else node.limit_micros
         if node.circuit:
             self.costs.append(SpentAt(node.circuit, limit, cost))
@@ -295,8 +296,8 @@ class _Draft:
             return
         share = node.spent_micros / limit
         level = 2 if share >= 1 else 1 if share >= WARN_AT else 0
-        self._nodes[path] = node._replace(told=level)
-        if level > node.told:
+        self._nodes[path] = node._replace(warning_level=level)
+        if level > node.warning_level:
             kind = "exhausted" if level == 2 else "warned"
             self._note(kind, path, node.spent_micros, "")
 
@@ -308,7 +309,7 @@ class _Draft:
         return BudgetAnswer(node=path, free_micros=self._free(path))
 
     def _free(self, path: str) -> int | None:
-        """What may still be spent at a node: its own, or that of the nearest above with a limit."""
+        """The free amount of the node, or of the nearest node above it that has a limit."""
         while path:
             free = self._nodes[path].free_micros
             if free is not None:
@@ -317,7 +318,7 @@ class _Draft:
         return None
 
 
-_DO: dict[type[Asked], Callable[[_Draft, Any], BudgetAnswer]] = {
+_HANDLERS: dict[type[BudgetRequest], Callable[[_Draft, Any], BudgetAnswer]] = {
     Open: _Draft.open,
     Limit: _Draft.limit,
     Reserve: _Draft.reserve,

@@ -1,13 +1,13 @@
 """Budgets as a tree: the stored value and the requests, which `fold.py` applies.
 
 A node is an amount that was reserved from the node above it, down to the reservation for one call.
-To reserve is to open a node; to settle is to charge and close it, and what was not spent returns.
-So one rule protects every parent:
+Reserving opens a node; settling charges and closes it, and returns what was not spent. So one rule
+protects every parent:
 
     free = limit - spent - held,   held = what open nodes below it may still spend
 
-Money is in whole millionths of a dollar. Charges go up the whole path and are never refused, because
-the money is spent already. A reservation of more than is free is refused.
+Amounts are in whole millionths of a dollar. Charges apply to the whole path and are never refused,
+because the money is already spent. A reservation of more than is free is refused.
 """
 
 import math
@@ -18,11 +18,11 @@ from switchgear._core import values
 from switchgear._text.formats import dollars
 
 WARN_AT = 0.75
-"""The share of a limit at which a node warns, once for each time it is crossed."""
+"""The share of a limit at which a node warns, once each time the share is crossed."""
 MOST_NODES = 10_000
 """Maximum number of open nodes of one tree."""
 REMEMBERED = 256
-"""Number of settled reservations that a book remembers; older ones are in the account (`recalled`)."""
+"""Number of settled reservations that a book remembers; older ones are in the account (`find_settlement`)."""
 DEEPEST = 8
 LEVELS = ("team", "wave", "story", "capsule", "invocation")
 """The names of the levels of a tree, from the root; deeper ones have the last name."""
@@ -38,18 +38,18 @@ class BudgetNode(NamedTuple):
     """One node that is open."""
 
     limit_micros: int | None
-    """Its limit; `None`: reservations come from the node above."""
+    """The limit; `None`: reservations come from the node above."""
     spent_micros: int = 0
     held_micros: int = 0
-    """What open nodes below it may still spend."""
+    """The amount that open nodes below it may still spend."""
     circuit: str = ""
     """The circuit in which its costs are recorded."""
     owner: str = ""
     lease_until_s: float | None = None
     """When a reservation counts as abandoned."""
     on_expiry: str = EXPIRY[0]
-    told: int = 0
-    """The warnings that were reported: 1 warned, 2 exhausted."""
+    warning_level: int = 0
+    """The last reported warning: 0 none, 1 warned, 2 exhausted."""
     opened_s: float = 0.0
 
     @property
@@ -61,7 +61,7 @@ class BudgetNode(NamedTuple):
 
     @property
     def claim_micros(self) -> int:
-        """What the node above holds for it."""
+        """The amount that the node above holds for this node."""
         if self.limit_micros is None:
             return self.held_micros
         return max(0, self.limit_micros - self.spent_micros)
@@ -73,11 +73,11 @@ class BudgetBook(NamedTuple):
     nodes: dict[str, BudgetNode]
     lines: int = 0
     charged_micros: int = 0
-    """Everything that was ever charged: the sum of the charge lines."""
+    """The total of all charges: the sum of the charge lines."""
     settled: tuple[tuple[str, int, bool], ...] = ()
     """The last settled reservations and charges: the amount, and whether it is final."""
     expires_s: float | None = None
-    """When the next lease runs out."""
+    """When the next lease ends."""
     seen_s: float = 0.0
     """The latest time seen: the time of a book never runs backwards."""
 
@@ -94,7 +94,7 @@ class Line(NamedTuple):
     """opened, limited, reserved, renewed, charged, overrun, expired, closed, warned or exhausted."""
     node: str
     amount_micros: int | None
-    """Of the limit, of the charge, or what returned."""
+    """The limit, the charge, or the returned amount."""
     who: str = ""
 
 
@@ -102,7 +102,7 @@ class BudgetAnswer(NamedTuple):
     refused: str = ""
     """Why nothing was done; empty: it was done."""
     node: str = ""
-    """The node that refused, or that it was done to."""
+    """The node that refused the request, or to which it was applied."""
     free_micros: int | None = None
     charged_micros: int = 0
 
@@ -112,7 +112,7 @@ class SpentAt(NamedTuple):
 
     circuit: str
     limit_micros: int | None
-    """What its node may spend in all; `None`: no limit of the circuit's own."""
+    """The limit of the node; `None`: the circuit has no limit of its own."""
     cost_micros: int
     """0: only the limit has changed."""
 
@@ -138,7 +138,7 @@ class Reserve(NamedTuple):
     """Reserve an amount for one invocation."""
 
     node: str
-    """The reservation's own path: that of the node above it, and a part that begins with `~`."""
+    """The path of the reservation: the path of the node above it, and a part that begins with `~`."""
     amount_micros: int
     owner: str = ""
     lease_s: float | None = None
@@ -158,9 +158,8 @@ class Settle(NamedTuple):
 
     node: str
     cost_micros: int | None
-    gone: tuple[int, bool] | None = None
-    """The account's record of a reservation that the book no longer remembers: the charged amount,
-    and whether it is final."""
+    settlement: tuple[int, bool] | None = None
+    """The result of `find_settlement` for a reservation that the book no longer remembers."""
 
 
 class Charge(NamedTuple):
@@ -170,7 +169,7 @@ class Charge(NamedTuple):
     cost_micros: int
     who: str = ""
     mark: str = ""
-    """Identifies the charge, so that repeating the request charges once."""
+    """The id of the charge, so that repeating the request charges once."""
 
 
 class Close(NamedTuple):
@@ -181,10 +180,10 @@ class Close(NamedTuple):
 
 
 class PassTime(NamedTuple):
-    """Apply expired leases only."""
+    """End expired leases, and nothing else."""
 
 
-Asked = Open | Limit | Reserve | Renew | Settle | Charge | Close | PassTime
+BudgetRequest = Open | Limit | Reserve | Renew | Settle | Charge | Close | PassTime
 
 
 def parent_of(path: str) -> str:
@@ -208,7 +207,7 @@ def is_reservation(path: str) -> bool:
 
 
 def checked_path(path: Any) -> str:
-    """The path of a node, if it is valid. Raises ValueError."""
+    """The path of a node, unchanged. Raises ValueError if it is invalid."""
     values.check_text("node", path)
     parts = path.split("/")
     if len(path) > 400 or len(parts) > DEEPEST or not all(part.strip() for part in parts):
@@ -220,7 +219,7 @@ def checked_path(path: Any) -> str:
 
 
 def checked_micros(field: str, value: Any) -> int:
-    """An amount of money. Raises ValueError for one that is negative or no whole number."""
+    """An amount of money, unchanged. Raises ValueError unless it is a whole number of at least 0."""
     amount = values.check_int(field, value, least=0)
     if amount > _MOST_MICROS:
         raise ValueError(f"{field} is {value!r}: it must be at most 2**53 micro-dollars")
@@ -268,8 +267,8 @@ def load_book(data: Any) -> BudgetBook:
 def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
     """The differences between a book and its lines, as sentences.
 
-    None: the sum of the charges is what was charged, and every open node has spent, holds and may
-    spend what the lines say.
+    Empty if the charges add up to the total of the book, and the limit, the spent and the held amount of
+    every open node follow from the lines.
     """
     limits: dict[str, int | None] = {}
     spent: dict[str, int] = {}
@@ -296,16 +295,16 @@ def audit(book: BudgetBook, lines: Iterable[Line]) -> tuple[str, ...]:
     if charged != book.charged_micros:
         total, balance = dollars(charged), dollars(book.charged_micros)
         problems.append(f"the lines charge {total}, but the balance has {balance}")
-    problems += _nodes(book, limits, spent)
+    problems += _node_problems(book, limits, spent)
     return tuple(problems)
 
 
-def recalled(path: str, lines: Iterable[Line]) -> tuple[int, bool] | None:
-    """The account's record of a reservation that is gone: the charged amount, and whether it is final.
+def find_settlement(path: str, lines: Iterable[Line]) -> tuple[int, bool] | None:
+    """The charged amount of a closed reservation, and whether it is final; `None`: there was none.
 
-    One whose lease ran out may be settled again, for its real cost. `None`: there was none.
+    A reservation whose lease expired is not final: it may still be settled with its actual cost.
     """
-    known = gone = expired = late = False
+    known = closed = expired = late = False
     charged = 0
     for line in lines:
         if line.node != path:
@@ -315,15 +314,17 @@ def recalled(path: str, lines: Iterable[Line]) -> tuple[int, bool] | None:
         if line.kind == "charged":
             charged += line.amount_micros or 0
         elif line.kind == "closed":
-            gone = True
-        elif line.kind == "overrun" and gone:
+            closed = True
+        elif line.kind == "overrun" and closed:
             late = True
             charged += line.amount_micros or 0
-    return (charged, late or not expired) if known and gone else None
+    return (charged, late or not expired) if known and closed else None
 
 
-def _nodes(book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int]) -> list[str]:
-    """The open nodes that differ from what the lines add up to."""
+def _node_problems(
+    book: BudgetBook, limits: dict[str, int | None], spent: dict[str, int]
+) -> list[str]:
+    """The differences between the open nodes and the sums of the lines."""
     held = dict.fromkeys(limits, 0)
     for path in sorted(limits, key=lambda path: -path.count("/")):
         above = parent_of(path)

@@ -1,7 +1,7 @@
 """Locks that agents on many machines share, with leases, fencing tokens and a visible queue.
 
-`panel.lock("resource")` is one. The wait is recorded in the circuit `lock/<resource>`:
-while that is open, callers are refused at once and do their work later (re-queued).
+`panel.lock("resource")` creates one. Waits are recorded in the circuit `lock/<resource>`: while it is
+open, callers are refused at once and should do their work later.
 """
 
 import math
@@ -18,16 +18,16 @@ from switchgear._core.policy import Cooldown, Policy
 from switchgear._core.types import Permit, Phase, Signal, Verdict
 from switchgear._detectors import LockWait
 from switchgear._locks.state import (
-    Break,
-    Extend,
-    Granted,
+    AcquireLock,
+    BreakLock,
+    LockAnswer,
     LockRequest,
-    Release,
-    Take,
+    ReleaseLock,
+    RenewLease,
     Tenure,
+    apply,
     dump_tenure,
     load_tenure,
-    move,
     state_at,
 )
 from switchgear._sinks.dispatch import log_warning
@@ -39,7 +39,7 @@ SHELF, ALERTS = "lock", "lock-alert"
 LEASE_S = 60.0
 """Default lease in seconds."""
 SHORTEST_S, LONGEST_S = 0.005, 0.25
-"""Seconds between two polls of a waiting process: the first pause, and the longest."""
+"""Shortest and longest pause in seconds between two polls of a waiting process."""
 RECORD_EVERY_S = 5.0
 """Seconds between two records of a wait in the circuit."""
 
@@ -58,14 +58,14 @@ def lock_policy(limit_s: float = 60.0) -> Policy:
 
 
 class ResourceLock:
-    """An exclusive lock on a resource, for a lease. Used by one thread or task at a time.
+    """An exclusive lock on a resource, held for a lease. Not thread-safe: one thread or task at a time.
 
-    A context manager, also `async with`. Entering waits in a queue until it is our turn, at most
-    `timeout_s` seconds (`None`: as long as the circuit allows); leaving releases it. `token` grows
-    with every holder: pass it to the resource, which must refuse a lower one.
+    A context manager, also with `async with`. Entering waits in a queue, at most `timeout_s` seconds
+    (`None`: as long as the circuit allows); leaving releases the lock. `token` increases with every
+    holder: pass it to the resource, which must refuse lower tokens.
 
-    Raises `Rejected` while its circuit is open, or when it opens while we wait; `LockTimeout`;
-    `LockLost` on leaving when the lease ran out before.
+    Entering raises `Rejected` while the circuit of the lock is open or when it opens during the wait,
+    and `LockTimeout`. Leaving raises `LockLost` if the lease has expired.
     """
 
     def __init__(
@@ -99,16 +99,16 @@ class ResourceLock:
         return self.token
 
     def renew(self, lease_s: float | None = None) -> None:
-        """Renew the lease from now on. Raises `LockLost` if it has expired."""
+        """Extend the lease to `lease_s` seconds from now (default: its length). Raises `LockLost` if it has expired."""
         lease_s = self._lease_s if lease_s is None else values.check_seconds("lease_s", lease_s)
-        if not self._apply(Extend(self._id, lease_s)).has:
+        if not self._apply(RenewLease(self._id, lease_s)).held:
             raise LockLost(self.resource, self.token)
 
     def release(self) -> bool:
-        """Release the lock. False: the lease had expired, so it was no longer held."""
-        had = self._apply(Release(self._id)).has
+        """Release the lock. Returns false if the lease had expired, so that the lock was no longer held."""
+        was_held = self._apply(ReleaseLock(self._id)).held
         self.token = 0
-        return had
+        return was_held
 
     def __enter__(self) -> Self:
         self.acquire()
@@ -118,7 +118,7 @@ class ResourceLock:
         self._release_token(self.token, error)
 
     async def __aenter__(self) -> Self:
-        import asyncio  # noqa: PLC0415  no event loop, no import
+        import asyncio  # noqa: PLC0415  only for programs with an event loop
 
         steps = self._steps()
         try:
@@ -128,7 +128,7 @@ class ResourceLock:
                     return self
                 await asyncio.sleep(wait_s)
         except BaseException:
-            with suppress(StoreError):  # the end of the lease releases it then
+            with suppress(StoreError):  # then the end of the lease releases the lock
                 steps.close()
                 if self.token:
                     self.release()
@@ -143,17 +143,17 @@ class ResourceLock:
     def _release_token(self, token: int, error: object) -> None:
         # The caller's exception is never replaced; the end of the lease releases the lock.
         try:
-            had = self.release()
+            was_held = self.release()
         except StoreError as trouble:
             if error is None:
                 raise
             log_warning("lock %r could not be released: %s", self.resource, trouble)
             return
-        if not had and error is None:
+        if not was_held and error is None:
             raise LockLost(self.resource, token)
 
     def _steps(self) -> Generator[float, None, None]:
-        """Yields the seconds to sleep before the next attempt, until the lock is acquired."""
+        """Yield the seconds to sleep before the next attempt, until the lock is acquired."""
         if self.token:
             raise ValueError(
                 f"lock {self.resource!r} is already held by this object; create another"
@@ -161,36 +161,36 @@ class ResourceLock:
         permit: Permit | None = self._breaker.enter()
         began_s = recorded_s = self._ledger.now_s()
         pause_s = SHORTEST_S
-        # The wait at which the circuit opens: a waiter records it then.
+        # A waiter records its wait when it is long enough to open the circuit.
         detectors = self._breaker.policy.detectors
         limits_s = [each.limit_s for each in detectors if isinstance(each, LockWait)]
         limit_s, holder = min(limits_s, default=math.inf), ""
         try:
             while True:
-                granted = self._apply(Take(self._id, self.owner, self._lease_s))
+                answer = self._apply(AcquireLock(self._id, self.owner, self._lease_s))
                 now_s = self._ledger.now_s()
                 waited_s = max(0.0, now_s - began_s)
-                holder = granted.holder or holder
-                if granted.has:
-                    self.token = granted.token
+                holder = answer.holder or holder
+                if answer.held:
+                    self.token = answer.token
                     verdict = self._breaker.record(Signal(ok=True, waited_s=waited_s), permit)
                     self._note_alert(verdict, holder)
                     return
                 if self._timeout_s is not None and waited_s >= self._timeout_s:
-                    raise LockTimeout(self.resource, granted.holder, waited_s)
-                is_over = recorded_s - began_s <= limit_s < waited_s
-                if is_over or now_s - recorded_s >= RECORD_EVERY_S:
+                    raise LockTimeout(self.resource, answer.holder, waited_s)
+                passed_limit = recorded_s - began_s <= limit_s < waited_s
+                if passed_limit or now_s - recorded_s >= RECORD_EVERY_S:
                     recorded_s = now_s
                     self._record_wait(waited_s, permit, holder)
-                until_over_s = limit_s - waited_s + SHORTEST_S
-                yield min(pause_s, until_over_s) if until_over_s > 0 else pause_s
+                until_limit_s = limit_s - waited_s + SHORTEST_S
+                yield min(pause_s, until_limit_s) if until_limit_s > 0 else pause_s
                 pause_s = min(LONGEST_S, pause_s * 1.5)
         finally:
             if not self.token:
                 self._give_up(permit, self._ledger.now_s() - began_s)
 
     def _record_wait(self, waited_s: float, permit: Permit | None, holder: str) -> None:
-        """Record the wait in the circuit before it is over; raises `Rejected` when that opens it."""
+        """Record a wait that continues. Raises `Rejected` if the circuit is open after that."""
         signal = Signal(ok=True, waited_s=waited_s)
         if permit is not None and permit.probe and self._breaker.policy.objection(signal):
             verdict = self._breaker.record(signal, permit)  # a failed probe
@@ -201,7 +201,7 @@ class ResourceLock:
             self._breaker.enter()
 
     def _note_alert(self, verdict: Verdict, holder: str) -> None:
-        """Save holder and waiters when its circuit opened, for alerts."""
+        """Save the holder and this waiter for alerts if the circuit is open."""
         if verdict.phase is not Phase.OPEN:
             return
         facts = {"holder": holder, "waiter": self.owner}
@@ -211,13 +211,13 @@ class ResourceLock:
             )
 
     def _give_up(self, permit: Permit | None, waited_s: float) -> None:
-        """Leave the queue; the wait is still recorded."""
+        """Leave the queue, and record the wait."""
         try:
-            self._apply(Release(self._id))
+            self._apply(ReleaseLock(self._id))
         finally:
             self._breaker.record(Signal(waited_s=max(0.0, waited_s)), permit)
 
-    def _apply(self, request: LockRequest) -> Granted:
+    def _apply(self, request: LockRequest) -> LockAnswer:
         return amend(self._ledger, self.resource, request)
 
 
@@ -233,7 +233,7 @@ class Locks:
         self._ledger = ledger
         self._breaker_of = breaker_of
         self._demand = demand
-        """Raises `OverrideRefused` unless overrides are allowed, for a lock and what is done to it."""
+        """Raises `OverrideRefused` unless overrides are allowed; called with the lock and the operation."""
 
     def lock(
         self,
@@ -265,29 +265,29 @@ class Locks:
         return [ResourceStatus(name, state_at(tenure, now_s)) for name, tenure in found]
 
     def alert(self, resource: str) -> dict[str, Any]:
-        """Holder and waiters of a resource when its circuit opened last; may be empty."""
+        """The holder and a waiter of a resource when its circuit last opened; may be empty."""
         return dict(self._ledger.value(ALERTS, resource) or {})
 
     def break_lock(self, resource: str) -> bool:
-        """Take a lock away from its holder; false: it was not held.
+        """Release a lock regardless of its holder. Returns false if it was not held.
 
-        Raises `OverrideRefused` without an operator token that is needed.
+        Raises `OverrideRefused` if the operator token is required and missing.
         """
         if self._demand is not None:
             self._demand(resource, f"breaking lock {resource!r}")
-        return amend(self._ledger, resource, Break()).has
+        return amend(self._ledger, resource, BreakLock()).held
 
 
-def amend(ledger: Ledger, resource: str, request: LockRequest) -> Granted:
+def amend(ledger: Ledger, resource: str, request: LockRequest) -> LockAnswer:
     def work(value: Any, now_s: float) -> Amended:
         before = _load_tenure(ledger, resource, value)
-        moved = move(before, request, now_s)
-        if moved.tenure._replace(seen_s=0.0) == before._replace(seen_s=0.0):
-            return Amended(moved.granted)
-        return Amended(moved.granted, dump_tenure(moved.tenure))
+        step = apply(before, request, now_s)
+        if step.tenure._replace(seen_s=0.0) == before._replace(seen_s=0.0):
+            return Amended(step.answer)
+        return Amended(step.answer, dump_tenure(step.tenure))
 
-    granted: Granted = ledger.amend(SHELF, resource, work)
-    return granted
+    answer: LockAnswer = ledger.amend(SHELF, resource, work)
+    return answer
 
 
 def _load_tenure(ledger: Ledger, resource: str, value: Any) -> Tenure:

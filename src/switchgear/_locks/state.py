@@ -1,6 +1,6 @@
-"""Holder and waiters of a resource, with times: a lock as a value, and a pure fold over it.
+"""A lock as a value: its holder and waiters with their times, and a pure function that applies requests.
 
-A holder has the lock for a lease, with a fencing token that is higher than any before: a request
+A holder has the lock for a lease, with a fencing token that is higher than all before: a request
 to the resource with a lower token comes from a former holder. Waiters are served in order of
 arrival; a waiter that no longer polls loses its place.
 """
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from switchgear._core import values
 
 PLACE_S = 5.0
-"""Seconds that a place in the queue is kept without a new request."""
+"""Seconds that a waiter keeps its place in the queue without a new request."""
 MOST_WAITING = 1_000
 SCHEMA = 1
 
@@ -20,7 +20,7 @@ class LockHolder(NamedTuple):
     owner: str
     since_s: float
     until_s: float
-    """When the lease ends, and others may acquire it."""
+    """When the lease ends, and others may acquire the lock."""
 
 
 class Waiter(NamedTuple):
@@ -32,7 +32,7 @@ class Waiter(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """A resource: its holder, its waiters, and the last fencing token."""
+    """The lock of one resource: its holder, its waiters, and the last fencing token."""
 
     token: int = 0
     holder: LockHolder | None = None
@@ -41,72 +41,72 @@ class Tenure(NamedTuple):
     """The latest time seen: the time of a lock never runs backwards."""
 
 
-class Take(NamedTuple):
-    """Request the lock, now or when it is this caller's turn."""
+class AcquireLock(NamedTuple):
+    """Acquire the lock, or keep a place in its queue."""
 
     id: str
     owner: str
     lease_s: float
 
 
-class Extend(NamedTuple):
-    """Extend the lease."""
+class RenewLease(NamedTuple):
+    """Extend the lease from now on."""
 
     id: str
     lease_s: float
 
 
-class Release(NamedTuple):
+class ReleaseLock(NamedTuple):
     """Release the lock, or leave the queue."""
 
     id: str
 
 
-class Break(NamedTuple):
-    """Take the lock from its holder."""
+class BreakLock(NamedTuple):
+    """Release the lock of another holder, as an operator."""
 
 
-LockRequest = Take | Extend | Release | Break
+LockRequest = AcquireLock | RenewLease | ReleaseLock | BreakLock
 
 
-class Granted(NamedTuple):
-    has: bool
+class LockAnswer(NamedTuple):
+    held: bool
     """Whether the caller holds the lock; after a release: whether it held it until then."""
     token: int = 0
     until_s: float = 0.0
     holder: str = ""
-    """The current holder instead."""
+    """The current holder, if that is another caller."""
     ahead: int = 0
-    """Number of callers ahead in the queue."""
+    """Number of callers before this one: the holder and earlier waiters."""
 
 
-class Moved(NamedTuple):
+class LockStep(NamedTuple):
     tenure: Tenure
-    granted: Granted
+    answer: LockAnswer
 
 
-def move(tenure: Tenure, request: LockRequest, now_s: float) -> Moved:
+def apply(tenure: Tenure, request: LockRequest, now_s: float) -> LockStep:
     """Apply a request, if it is allowed. Pure.
 
-    >>> one = move(Tenure(), Take("a", "ada", 10.0), 0.0)
-    >>> one.granted.token, move(one.tenure, Take("b", "bob", 10.0), 1.0).granted.holder
+    >>> one = apply(Tenure(), AcquireLock("a", "ada", 10.0), 0.0)
+    >>> one.answer.token, apply(one.tenure, AcquireLock("b", "bob", 10.0), 1.0).answer.holder
     (1, 'ada')
-    >>> move(one.tenure, Take("b", "bob", 10.0), 10.0).granted.token
+    >>> apply(one.tenure, AcquireLock("b", "bob", 10.0), 10.0).answer.token
     2
     """
     now_s = max(now_s, tenure.seen_s)
     tenure = _at(tenure, now_s)
-    if isinstance(request, Take):
-        return _take(tenure, request, now_s)
-    if isinstance(request, Extend):
+    if isinstance(request, AcquireLock):
+        return _acquire(tenure, request, now_s)
+    if isinstance(request, RenewLease):
         return _extend(tenure, request, now_s)
-    if isinstance(request, Release):
+    if isinstance(request, ReleaseLock):
         return _release(tenure, request)
-    return Moved(tenure._replace(holder=None), Granted(tenure.holder is not None))
+    return LockStep(tenure._replace(holder=None), LockAnswer(tenure.holder is not None))
 
 
 def _at(tenure: Tenure, now_s: float) -> Tenure:
-    """The lock without expired leases and without waiters that no longer poll."""
+    """The lock without an expired lease and without waiters that no longer poll."""
     holder = tenure.holder
     if holder is not None and holder.until_s <= now_s:
         holder = None
@@ -114,46 +114,46 @@ def _at(tenure: Tenure, now_s: float) -> Tenure:
     return Tenure(tenure.token, holder, waiting, now_s)
 
 
-def _take(tenure: Tenure, request: Take, now_s: float) -> Moved:
+def _acquire(tenure: Tenure, request: AcquireLock, now_s: float) -> LockStep:
     holder, waiting = tenure.holder, tenure.waiting
     if holder is not None and holder.id == request.id:
-        return Moved(tenure, Granted(True, tenure.token, holder.until_s))
+        return LockStep(tenure, LockAnswer(True, tenure.token, holder.until_s))
     place = next((at for at, one in enumerate(waiting) if one.id == request.id), len(waiting))
     if holder is None and place == 0:
         mine = LockHolder(request.id, request.owner, now_s, now_s + request.lease_s)
         rest = tuple(one for one in waiting if one.id != request.id)
-        granted = Granted(True, tenure.token + 1, mine.until_s)
-        return Moved(Tenure(tenure.token + 1, mine, rest, now_s), granted)
-    known = (
+        answer = LockAnswer(True, tenure.token + 1, mine.until_s)
+        return LockStep(Tenure(tenure.token + 1, mine, rest, now_s), answer)
+    waiter = (
         waiting[place] if place < len(waiting) else Waiter(request.id, request.owner, now_s, now_s)
     )
-    # Updated only now and then, so that waiting is mostly reading.
-    is_fresh = now_s - known.seen_s < PLACE_S / 4
-    me = known if is_fresh else known._replace(seen_s=now_s)
-    queue = (*waiting[:place], me, *waiting[place + 1 :])[:MOST_WAITING]
+    # Updated only now and then, so that most polls write nothing.
+    is_fresh = now_s - waiter.seen_s < PLACE_S / 4
+    waiter = waiter if is_fresh else waiter._replace(seen_s=now_s)
+    queue = (*waiting[:place], waiter, *waiting[place + 1 :])[:MOST_WAITING]
     ahead = place + (holder is not None)
-    granted = Granted(False, holder="" if holder is None else holder.owner, ahead=ahead)
-    return Moved(tenure._replace(waiting=queue), granted)
+    answer = LockAnswer(False, holder="" if holder is None else holder.owner, ahead=ahead)
+    return LockStep(tenure._replace(waiting=queue), answer)
 
 
-def _extend(tenure: Tenure, request: Extend, now_s: float) -> Moved:
+def _extend(tenure: Tenure, request: RenewLease, now_s: float) -> LockStep:
     holder = tenure.holder
     if holder is None or holder.id != request.id:
-        return Moved(tenure, Granted(False))
+        return LockStep(tenure, LockAnswer(False))
     longer = holder._replace(until_s=now_s + request.lease_s)
-    return Moved(tenure._replace(holder=longer), Granted(True, tenure.token, longer.until_s))
+    return LockStep(tenure._replace(holder=longer), LockAnswer(True, tenure.token, longer.until_s))
 
 
-def _release(tenure: Tenure, request: Release) -> Moved:
+def _release(tenure: Tenure, request: ReleaseLock) -> LockStep:
     holder = tenure.holder
     rest = tenure._replace(waiting=tuple(one for one in tenure.waiting if one.id != request.id))
     if holder is None or holder.id != request.id:
-        return Moved(rest, Granted(False))
-    return Moved(rest._replace(holder=None), Granted(True, tenure.token))
+        return LockStep(rest, LockAnswer(False))
+    return LockStep(rest._replace(holder=None), LockAnswer(True, tenure.token))
 
 
 def state_at(tenure: Tenure, now_s: float) -> Tenure:
-    """The state of the lock at a time; nothing is changed."""
+    """The state of the lock at the time `now_s`."""
     return _at(tenure, max(now_s, tenure.seen_s))
 
 

@@ -1,9 +1,9 @@
-"""The background thread of a panel: receives pushed changes, and reports counts in time.
+"""The breakers of a panel, and its background thread, which receives pushed changes and reports counts.
 
-Over Redis a closed call sends nothing and reads no clock, so a background thread ensures that
-successes are folded about once a second, that the snapshots are read again while no pushes come,
-and that a store that is gone is tried again: no caller waits for a server that does not answer.
-Over SQLite the calls themselves do, and no thread is needed.
+Over Redis a call of a closed circuit sends nothing and reads no clock. Therefore a background thread
+folds the successes about once a second, reads the snapshots again while no changes are pushed, and tries
+an unreachable store again, so that no caller waits for a server that does not respond. Over SQLite the
+calls themselves do this, and no thread is needed.
 """
 
 import itertools
@@ -19,9 +19,9 @@ from switchgear._core.types import Circuit
 from switchgear._sinks.dispatch import log_exception
 from switchgear._stores.fallback import Resilient
 
-LOOKS = 4
-"""Looks per folding interval for circuits on which this process starts to make calls: other processes
-wait only for the reports of processes that they know."""
+CHECKS_PER_FOLD = 4
+"""Number of checks per folding interval for circuits on which this process has begun to make calls:
+other processes wait only for the reports of processes that they know."""
 KEPT_BREAKERS = 2000
 """Number of breakers that a panel keeps although nothing else refers to them."""
 B = TypeVar("B", bound=Breaker)
@@ -30,21 +30,21 @@ B = TypeVar("B", bound=Breaker)
 class KeptBreakers(Mapping[str, B], Generic[B]):
     """The breakers of a panel by name. Thread-safe.
 
-    The most recently used ones are kept, and all that cannot be created again from their name
-    alone. The others are kept while something else refers to them; then they are dropped, after
-    their counts are recorded. The circuit itself is in the store.
+    The most recently used breakers are kept, and all breakers that cannot be created again from their
+    name alone. Others are kept only while something else refers to them. Before a breaker is dropped, its
+    counts are recorded; the circuit itself is in the store.
     """
 
-    def __init__(self, most: int, gone: Callable[[str], object]) -> None:
+    def __init__(self, most: int, on_drop: Callable[[str], object]) -> None:
         self._most = most
-        self._gone = gone
+        self._on_drop = on_drop
         self._all: WeakValueDictionary[str, B] = WeakValueDictionary()
         self._kept: dict[str, B] = {}
         self._recent: OrderedDict[str, B] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, name: str, default: B | None = None) -> B | None:  # type: ignore[override]
-        """The breaker of that name, used just now; or the default."""
+        """The breaker with this name, which is now the most recently used; or the default."""
         breaker = self._recent.get(name)
         if breaker is not None:
             try:
@@ -60,41 +60,42 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
     def _keep_again(self, name: str, breaker: B) -> None:
         with self._lock:
             self._recent[name] = breaker
-            released = self._too_many()
+            released = self._pop_excess()
         self._release(released)
 
     def add(self, name: str, breaker: B, *, releasable: bool) -> B:
-        """Keep the breaker, unless there is one of that name: then that one."""
+        """Keep the breaker and return it; if there is already one with this name, return that one instead."""
         with self._lock:
             known = self._all.get(name)
             if known is not None:
                 return known
             self._all[name] = breaker
             (self._recent if releasable else self._kept)[name] = breaker
-            released = self._too_many()
+            released = self._pop_excess()
         self._release(released)
         return breaker
 
-    def _too_many(self) -> list[B]:
-        over = len(self._recent) - self._most
-        return [self._recent.popitem(last=False)[1] for _ in range(over)]
+    def _pop_excess(self) -> list[B]:
+        """Remove and return the least recently used breakers beyond the limit."""
+        excess = len(self._recent) - self._most
+        return [self._recent.popitem(last=False)[1] for _ in range(excess)]
 
     def _release(self, released: list[B]) -> None:
-        """Record their counts; drop those that nothing else refers to."""
+        """Record the counts of these breakers, and drop those that nothing else refers to."""
         while released:
             breaker = released.pop()
             name = breaker.name
             try:
                 breaker.flush()
                 del breaker
-                with self._lock:  # so that no thread creates it again in between
+                with self._lock:  # so that no other thread creates the breaker again in between
                     if name not in self._all:
-                        self._gone(name)
-            except Exception:  # noqa: BLE001  it does not concern the caller
+                        self._on_drop(name)
+            except Exception:  # noqa: BLE001  the caller uses another breaker
                 log_exception("background work for %r failed", name)
 
     def forget_fork(self) -> None:
-        """Replace the lock in a forked child: one that another thread held is never released there."""
+        """In a forked child: replace the lock, because a thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> B:
@@ -107,15 +108,15 @@ class KeptBreakers(Mapping[str, B], Generic[B]):
         return len(self._all)
 
     def values(self) -> list[B]:  # type: ignore[override]
-        # By references: iterating a weak dictionary fails when another thread adds to it.
+        # Iterating a weak dictionary directly fails when another thread adds to it.
         alive = (ref() for ref in self._all.valuerefs())
         return [breaker for breaker in alive if breaker is not None]
 
 
 class BackgroundThread:
-    """Owns at most one daemon thread. Thread-safe; `start` is cheap when it is running.
+    """Owns at most one daemon thread. Thread-safe; `start` is cheap while the thread is running.
 
-    With a `timer` it also advances circuits whose cooldown or hold is over, with every kind of
+    With `timer` the thread also advances circuits whose cooldown or hold is over, for every kind of
     store.
     """
 
@@ -137,18 +138,18 @@ class BackgroundThread:
         )
         if self._store.pushes:
             self._store.is_kept = True
-            self._store.on_change(self._on_push, self._missing)
-            self._store.on_warm(self._failed_elsewhere)
+            self._store.on_change(self._on_push, self._restore)
+            self._store.on_warm(self._warm)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. If it waits for an unreachable store, it ends later."""
+        """End the thread; one that waits for an unreachable store ends later."""
         self._stopped.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=0.0 if self._store.is_lost else 5.0)
 
     def forget_fork(self) -> None:
-        """In a forked child: drop the thread, which stays in the parent; `start` creates a new one."""
+        """In a forked child: start a new thread if the parent had one."""
         was_running, self._thread = self._thread is not None, None
         self._stopped = threading.Event()
         if was_running:
@@ -158,12 +159,12 @@ class BackgroundThread:
         for breaker in self._breakers_named(circuit.key):
             breaker.adopt(circuit)
 
-    def _failed_elsewhere(self, key: str) -> None:
+    def _warm(self, key: str) -> None:
         """Report the successes of a circuit on which another process has recorded a failure."""
         for breaker in self._breakers_named(key):
             breaker.warm()
 
-    def _missing(self, key: str) -> None:
+    def _restore(self, key: str) -> None:
         """Restore a circuit that the store has lost, even if it is not in use now."""
         for breaker in self._breakers_named(key):
             breaker.refresh()
@@ -174,31 +175,35 @@ class BackgroundThread:
 
     def _run_thread(self) -> None:
         for number in itertools.count(1):
-            if self._stopped.wait(FOLD_EVERY_S / LOOKS):
+            if self._stopped.wait(FOLD_EVERY_S / CHECKS_PER_FOLD):
                 return
-            if not number % LOOKS:
-                self.look()
+            if not number % CHECKS_PER_FOLD:
+                self.update_breakers()
             elif self._store.pushes:
-                self._introduce()
+                self._report_new()
 
-    def _introduce(self) -> None:
-        """Report circuits on which this process begins to make calls, so that it takes part in shared trips."""
-        for breaker in [each for kind in self._breakers for each in list(kind.values())]:
+    def _report_new(self) -> None:
+        """Report circuits on which this process has begun to make calls, so that it takes part in shared trips."""
+        for breaker in self._all_breakers():
             if breaker.is_unknown_to_others:
                 self._attempt(breaker.flush, breaker.name)
 
-    def look(self) -> None:
+    def update_breakers(self) -> None:
+        """Try an unreachable store again, fold the counts of all breakers, and apply the timer."""
         if self._store.pushes:
             self._attempt(self._store.try_again, self._store.label)
-        for breaker in [each for kind in self._breakers for each in list(kind.values())]:
+        for breaker in self._all_breakers():
             if self._store.pushes:
-                look = breaker.flush if self._store.refresh_s is None else breaker.refresh
-                self._attempt(look, breaker.name)
+                update = breaker.flush if self._store.refresh_s is None else breaker.refresh
+                self._attempt(update, breaker.name)
             if self._timer:
                 self._attempt(breaker.advance, breaker.name)
+
+    def _all_breakers(self) -> list[Breaker]:
+        return [breaker for kind in self._breakers for breaker in list(kind.values())]
 
     def _attempt(self, work: Callable[[], None], what: str) -> None:
         try:
             work()
-        except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
+        except Exception:  # noqa: BLE001  an error of one circuit must not affect the others
             log_exception("background work for %r failed", what)

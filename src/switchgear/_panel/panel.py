@@ -1,4 +1,4 @@
-"""The circuits of one installation: their store, their policies, their sinks, one event stream."""
+"""The panel: many circuits over one store, with their policies, sinks and one stream of events."""
 
 import atexit
 import os
@@ -101,23 +101,25 @@ class Panel:
 
     - `store`: `memory:`, `sqlite:///path` or `redis://host`, or a store; default: the SQLite file
       of the project (`.switchgear/state.db`) or, outside any project, of the working folder.
-    - `policies`: names to policies, a function or a dictionary. The keys of a dictionary are names
-      or globs (`provider/*`): the name itself comes first, then the globs in order. What it
-      does not contain has its last stored policy, or that of
-      `CircuitBreaker(name)`.
+    - `policies`: maps names to policies, by a function or a dictionary. The keys of a dictionary are
+      names or globs (`provider/*`): an exact name comes first, then the globs in order. Other
+      circuits have their last stored policy, or that of `CircuitBreaker(name)`.
     - `sinks`: called with each `Event` of this process.
     - `on_call`: a function, or several, called with a `Call` after each call and each refusal.
-    - `timer`: move circuits at their time even without calls (default: with the next call or
-      reader), so that sinks receive the end of a cooldown or of a hold within a second. A thread.
-    - `keep`: how many breakers are kept that nothing else refers to (2,000), the ones used last. Their
-      circuits stay in the store; only `memory:` removes one that has never failed. Those with a
-      policy or options of their own are always kept.
+    - `timer`: end cooldowns and holds on time even without calls (default: with the next call or
+      reader), so that sinks receive the event within a second. Starts a thread.
+    - `keep`: maximum number of breakers that are kept although nothing else refers to them (2,000);
+      the most recently used stay. Their circuits stay in the store; only `memory:` removes a circuit
+      that has never failed. Breakers with a policy or options of their own are always kept.
     - `operator_token_sha256`: if given, overrides need the `token` with this digest; the store
       saves it, so that omitting it later does not remove the protection.
-    - `clock`: seconds; for tests. `keep_events`, `idle_s`: what `vacuum` keeps.
+    - `clock`: returns seconds; for tests.
+    - `keep_events` (10,000), `idle_s` (30 days): the number of events that `vacuum` keeps, and the
+      seconds without a change after which it removes a circuit.
 
-    Nothing is opened before it is needed; a store that cannot be reached is an event, not an
-    exception, unless you read from it. Raises ValueError for arguments out of range.
+    Nothing is opened before it is needed. While the store cannot be reached, calls continue and there
+    is an event; only reading from the store raises `StoreError`. Raises ValueError for arguments out
+    of range.
 
     >>> with Panel("memory:") as panel:
     ...     panel.breaker("provider/anthropic").call(len, "abc")
@@ -158,7 +160,7 @@ class Panel:
         self._breakers: KeptBreakers[CircuitBreaker] = KeptBreakers(
             values.check_int("Panel.keep", keep, least=0), self._release_breaker
         )
-        self._keeper = BackgroundThread(self.store, self._breakers, self._loops, timer=timer)
+        self._background = BackgroundThread(self.store, self._breakers, self._loops, timer=timer)
         _panels.add(self)
 
     @classmethod
@@ -189,21 +191,23 @@ class Panel:
         with another policy or with options, TypeError for other options.
         """
         if not options.keys() <= _OPTIONS:
-            odd = min(options.keys() - _OPTIONS)
+            unknown = min(options.keys() - _OPTIONS)
             instead = "Policy([ConsecutiveFailures(3)], Cooldown(60.0, 300.0))"
-            raise TypeError(f"Panel.breaker takes no {odd!r}; limits are in a policy: {instead}")
+            raise TypeError(
+                f"Panel.breaker takes no {unknown!r}; limits are in a policy: {instead}"
+            )
         known = self._breakers.get(name)
         if known is None:
             known = self._make(name, policy, options, releasable=policy is None and not options)
         elif options or (policy is not None and policy != known.policy):
-            raise _made_otherwise(name)
+            raise _already_created(name)
         return known
 
     def _run_breaker(self, name: str, policy: Policy) -> CircuitBreaker:
         """The breaker of a circuit that is used for one run of an agent.
 
-        The panel's own policies come first. It is kept like a breaker without a separate policy:
-        there may be a new one for every request of a server.
+        A configured policy takes precedence over `policy`. The breaker may be dropped like one without
+        a policy of its own, because a server may create one for every request.
         """
         known = self._breakers.get(name)
         if known is None:
@@ -233,27 +237,27 @@ class Panel:
     ) -> LoopBreaker:
         """The loop breaker of this circuit, the same object each time.
 
-        `limits` are those of `LoopBreaker`: `no_progress`, `same_error`, `cooldown_s`… Without
-        them and without a policy, the loop has the policy that the panel defines, else the one that is
-        stored, else the limits of `LoopBreaker(name)`. Raises ValueError if it was created
-        before with other limits or with sinks.
+        `limits` are those of `LoopBreaker`: `no_progress`, `same_error`, `cooldown_s`… Without limits
+        and without a policy, the loop has its configured policy, else its stored policy, else the
+        limits of `LoopBreaker(name)`. Raises ValueError if it was created before with other limits or
+        with sinks.
 
         >>> with Panel("memory:") as panel:
         ...     [panel.loop("loop/7f3a").record_failure("no such table") for _ in range(3)]
         [False, False, True]
         """
-        made_of = limits if policy is None else LoopLimits()
+        own_limits = limits if policy is None else LoopLimits()
         if limits:
             policy = LoopBreaker(name, policy=policy, **limits).policy
         known = self._loops.get(name)
         if known is None:
             shared = self._breaker_options(name, policy, sinks, loop_policy)
-            if made_of:  # from which the policy is made
+            if own_limits:  # the breaker makes the policy from them
                 del shared["policy"]
-            known = self._loops.setdefault(name, LoopBreaker(name, **shared, **made_of))
+            known = self._loops.setdefault(name, LoopBreaker(name, **shared, **own_limits))
             self._join(known)
         elif sinks or (policy is not None and policy != known.policy):
-            raise _made_otherwise(name)
+            raise _already_created(name)
         return known
 
     def ask_all(self, names: Sequence[str]) -> Permits:
@@ -265,16 +269,16 @@ class Panel:
         breakers = [self.breaker(name) for name in dict.fromkeys(names)]
         if not breakers:
             raise ValueError("names is empty: it must name at least one circuit")
-        leave = Permits()
+        permits = Permits()
         try:
             for breaker in breakers:
-                leave.take(breaker)
+                permits.take(breaker)
         except Rejected:
-            leave.give_back()
+            permits.give_back()
             raise
-        return leave
+        return permits
 
-    # Money and locks
+    # Budgets and locks
 
     @property
     def budgets(self) -> "Budgets":
@@ -284,9 +288,9 @@ class Panel:
         """
         from switchgear._budgets.budgets import Budgets  # noqa: PLC0415  only needed for budgets
 
-        if self._budgets is None:  # one for all, because it has the listeners
+        if self._budgets is None:  # one object for all, because it has the listeners
             self._budgets = Budgets(
-                ledger_of(self.store.inner), self._breaker_or, self._demand_operator
+                ledger_of(self.store.inner), self._breaker_with_default, self._demand_operator
             )
         return self._budgets
 
@@ -295,7 +299,7 @@ class Panel:
         """The locks of the installation, in the same store; see `lock`."""
         from switchgear._locks.locks import Locks  # noqa: PLC0415  only needed for locks
 
-        return Locks(ledger_of(self.store.inner), self._breaker_or, self._demand_operator)
+        return Locks(ledger_of(self.store.inner), self._breaker_with_default, self._demand_operator)
 
     def lock(
         self,
@@ -308,8 +312,12 @@ class Panel:
     ) -> "ResourceLock":
         """An exclusive lock on a resource: `with panel.lock("staging-db", lease_s=60) as lock:`.
 
-        `lease_s`: seconds until it expires unless renewed; default: that of `panel.locks`. `timeout_s`: the
-        longest wait; `None`: as long as the circuit allows. `sleep`: waits, for tests. Raises `Rejected` while `lock/<resource>` is open.
+        - `owner`: the name of the holder for displays; default: host and process id.
+        - `lease_s`: seconds until the lock expires unless it is renewed (60).
+        - `timeout_s`: maximum wait in seconds; `None`: as long as the circuit allows.
+        - `sleep`: called with the seconds of each pause, for tests.
+
+        Raises `Rejected` while the circuit `lock/<resource>` is open.
         """
         locks = self.locks
         if lease_s is None:
@@ -317,10 +325,10 @@ class Panel:
         return locks.lock(resource, owner=owner, lease_s=lease_s, timeout_s=timeout_s, sleep=sleep)
 
     def _demand_operator(self, name: str, what: str) -> None:
-        """Raise `OverrideRefused` unless overrides are allowed here. Raises `StoreError`."""
+        """Raise `OverrideRefused` unless this process may override, `StoreError` if that is unknown."""
         self.store.operator.demand(self.store, name, what)
 
-    def _breaker_or(
+    def _breaker_with_default(
         self, name: str, policy: Policy | None, renews: Callable[[Policy], bool] | None = None
     ) -> CircuitBreaker:
         """The breaker of a circuit; the policy applies unless another one is configured or stored.
@@ -343,7 +351,7 @@ class Panel:
         try:
             return self.store.get(name) is not None
         except StoreError:
-            return True  # the caller handles it
+            return True  # the caller's next message handles the error
 
     def policy_of(self, name: str, default: Callable[[], Policy] = classic) -> Policy:
         """The policy of a circuit: configured, else stored with it, else the default."""
@@ -365,13 +373,13 @@ class Panel:
     ) -> list[str]:
         """Apply other policies from now on; circuits keep their phase and evidence.
 
-        `sinks` receive the events instead of those of the panel, `retention` is how much the store
-        keeps; `None`: as before. Circuits without a new policy keep theirs. Returns the names of
-        the breakers of this process whose policy changed.
+        `sinks` replace the sinks of the panel, `retention` replaces how much the store keeps; `None`:
+        as before. Circuits without a new policy keep theirs. Returns the names of the breakers of this
+        process whose policy changed, sorted.
         """
         self._policies = _policy_of(policies) or _no_policy
         if sinks is not None:
-            self._deliver(checked_sinks("Panel.sinks", sinks))
+            self._set_sinks(checked_sinks("Panel.sinks", sinks))
         if retention is not None:
             self._keep_events, self._idle_s = retention.events, retention.idle_s
             self.store.retain(keep_events=retention.events, idle_s=retention.idle_s)
@@ -385,7 +393,7 @@ class Panel:
 
     def add_sink(self, sink: Sink) -> None:
         """Send the events of all breakers to one more sink from now on."""
-        self._deliver((*self._sinks, *checked_sinks("sink", [sink])))
+        self._set_sinks((*self._sinks, *checked_sinks("sink", [sink])))
 
     def add_on_call(self, hook: CallHook) -> None:
         """Call one more hook with the calls and refusals of all breakers from now on."""
@@ -394,7 +402,7 @@ class Panel:
         for breaker in self._breakers.values():
             breaker.add_on_call(checked)
 
-    def _deliver(self, sinks: tuple[Sink, ...]) -> None:
+    def _set_sinks(self, sinks: tuple[Sink, ...]) -> None:
         before, self._sinks = self._sinks, sinks
         for breaker in self._all():
             own = breaker.sinks[len(before) :]
@@ -403,10 +411,10 @@ class Panel:
     # Reading
 
     def circuits(self, glob: str = "*") -> Iterator[View]:
-        """The circuits whose names match, sorted, each with its present state.
+        """The circuits whose names match a glob, sorted by name, each with its current state.
 
-        If some cannot be read, the others are returned and then `StoreCorrupt` is raised, also
-        for those that were in a damaged file, see `lost`.
+        If some circuits cannot be read or may be lost (see `lost`), the others are returned first, and
+        then `StoreCorrupt` is raised.
         """
         self.flush()
         found = None
@@ -419,10 +427,10 @@ class Panel:
         return self.circuits()
 
     def view(self, name: str) -> View | None:
-        """The present state of one circuit; `None`: there is none of that name.
+        """The current state of one circuit; `None`: there is no circuit with this name.
 
-        Raises `StoreCorrupt` if it may have been in a damaged file: it is unknown whether it
-        was open.
+        Raises `StoreCorrupt` if the circuit may have been in a damaged file, because it may have been
+        open.
         """
         self.flush()
         found = self.store.get(name)
@@ -435,17 +443,17 @@ class Panel:
 
         `None`: nothing is known to be lost, or an operator has removed the damaged file.
         """
-        lost = getattr(self.store.inner, "lost", None)  # only a file can be set aside
+        lost = getattr(self.store.inner, "lost", None)  # only stores in a file have it
         found: StoreCorrupt | None = None if lost is None else lost()
         return found
 
     def events(
         self, *, after: str | None = None, glob: str = "*", limit: int = 1000
     ) -> list[Entry]:
-        """The events after a cursor, oldest first; without one, the newest."""
+        """At most `limit` events after a cursor, oldest first; without a cursor, the newest events."""
         return self.store.events(after=after, glob=glob, limit=limit)
 
-    # Steering
+    # Overrides
 
     def order(
         self,
@@ -458,10 +466,12 @@ class Panel:
         for_s: float | None = None,
         probe: bool = False,
     ) -> Verdict:
-        """An operator's override, with author and reason. Raises `OverrideRefused` without a needed token.
+        """Apply an operator's override with its author (`by`) and reason (`why`).
 
-        `for_s`: the mode ends after this many seconds. `probe`: an open circuit probes at
-        once; raises ValueError if its policy recovers without probes.
+        `mode` sets the mode, which ends after `for_s` seconds (default: when it is changed again).
+        `reset` clears the evidence and closes the circuit. `probe` lets an open circuit probe now;
+        raises ValueError if its policy recovers without probes. Raises `OverrideRefused` if the
+        operator token is required and missing.
         """
         by, why = values.check_text("by", by), values.check_text("why", why)
         if probe:
@@ -524,14 +534,14 @@ class Panel:
         await run_in_thread(self.flush)
 
     def vacuum(self) -> Vacuumed:
-        """Remove the oldest events, and idle circuits.
+        """Remove the oldest events and idle circuits, beyond `keep_events` and `idle_s` of the panel.
 
-        Raises `OverrideRefused` when it would keep less than the defaults, and lacks a needed token.
+        Raises `OverrideRefused` if less than the default is kept and a required operator token is missing.
         """
         now_s = self.store.now_s()
         return self.store.vacuum(keep_events=self._keep_events, idle_s=self._idle_s, now_s=now_s)
 
-    # Life
+    # Lifecycle
 
     def flush(self) -> None:
         """Save the unsaved counts of the breakers of this process."""
@@ -539,8 +549,8 @@ class Panel:
             breaker.flush()
 
     def close(self) -> None:
-        """Save what is pending and close the store. Idempotent."""
-        self._keeper.stop()
+        """Save the unsaved counts and close the store. Idempotent."""
+        self._background.stop()
         self.flush()
         for breaker in self._all():
             breaker.settle()
@@ -554,7 +564,7 @@ class Panel:
         self.close()
 
     async def aclose(self) -> None:
-        """The same as `close`, without blocking the event loop."""
+        """`close` without blocking the event loop."""
         await run_in_thread(self.close)
 
     async def __aenter__(self) -> Self:
@@ -569,7 +579,7 @@ class Panel:
     def _breaker_options(
         self, name: str, policy: Policy | None, own: Sequence[Sink], default: Callable[[], Policy]
     ) -> dict[str, Any]:
-        """The arguments of every breaker of the panel."""
+        """The arguments that every breaker of the panel is created with."""
         checked_name(name)
         self.store.operator.keep_in(self.store)
         return {
@@ -586,7 +596,7 @@ class Panel:
 
     def _join(self, breaker: Breaker) -> None:
         breaker.refresh()
-        self._keeper.start()
+        self._background.start()
 
     def _all(self) -> list[Breaker]:
         return [*self._breakers.values(), *self._loops.values()]
@@ -594,16 +604,16 @@ class Panel:
     def _after_fork(self) -> None:
         self._breakers.forget_fork()
         self.store.forget_fork()
-        self._keeper.forget_fork()
+        self._background.forget_fork()
 
 
 def _policy_of(policies: Any) -> PolicyOf | None:
-    """A function from names to policies: by the exact name, else by the first matching glob. Raises ValueError."""
+    """A function that finds a policy by the exact name, else by the first matching glob. Raises ValueError."""
     if policies is None:
         return None
     if callable(policies) and not isinstance(policies, Mapping):
-        named: PolicyOf = policies
-        return named
+        function: PolicyOf = policies
+        return function
     if not isinstance(policies, Mapping):
         raise ValueError(f"Panel.policies is {policies!r}: it must be a dictionary or a function")
     for name, policy in policies.items():
@@ -613,35 +623,35 @@ def _policy_of(policies: Any) -> PolicyOf | None:
     names: dict[str, Policy] = dict(policies)
     globs = [(matcher(name), policy) for name, policy in names.items() if not is_plain(name)]
 
-    def found(name: str) -> Policy | None:
+    def find(name: str) -> Policy | None:
         exact = names.get(name)
         if exact is not None:
             return exact
         return next((policy for matches, policy in globs if matches(name)), None)
 
-    return found if globs else names.get
+    return find if globs else names.get
 
 
 def _no_policy(_: str) -> None:
     return None
 
 
-def _made_otherwise(name: str) -> ValueError:
+def _already_created(name: str) -> ValueError:
     return ValueError(
         f"circuit {name!r} already has a breaker here; give its policy and options the first time "
         "only"
     )
 
 
-def _forked() -> None:
+def _after_fork() -> None:
     for panel in list(_panels):
         panel._after_fork()  # noqa: SLF001
 
 
-def _at_exit() -> None:
+def _close_all() -> None:
     for panel in list(_panels):
         panel.close()
 
 
-os.register_at_fork(after_in_child=_forked)
-atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_close_all)

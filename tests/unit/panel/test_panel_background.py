@@ -64,14 +64,14 @@ def test_with_a_timer_the_end_of_a_wait_is_an_event_without_a_call() -> None:
     breaker = panel.breaker("api")
     breaker.record(Signal(ok=False))
     clock.advance(59.9)
-    panel._keeper.look()
+    panel._background.update_breakers()
     assert [event.after for event in seen] == ["open"]
     clock.advance(0.1)
-    panel._keeper.look()
+    panel._background.update_breakers()
     assert [event.after for event in seen] == ["open", "half_open"]
     breaker.hold_open(by="ada", why="x", for_s=5.0)
     clock.advance(5.0)
-    panel._keeper.look()
+    panel._background.update_breakers()
     assert [event.kind for event in seen[2:]] == ["ordered", "hold_ended"]
     panel.close()
 
@@ -85,7 +85,7 @@ def test_the_timer_is_a_thread_that_ends_with_the_panel() -> None:
     while len(seen) < 2 and time.monotonic() < until_s:
         time.sleep(0.05)
     assert [event.after for event in seen] == ["open", "half_open"]
-    thread = panel._keeper._thread
+    thread = panel._background._thread
     assert thread is not None
     panel.close()
     thread.join(LIMIT_S)
@@ -95,7 +95,7 @@ def test_the_timer_is_a_thread_that_ends_with_the_panel() -> None:
 def test_without_a_timer_there_is_no_thread() -> None:
     with Panel("memory:") as panel:
         panel.breaker("api").call(int)
-        assert panel._keeper._thread is None
+        assert panel._background._thread is None
 
 
 # Idle breakers
