@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from bench.library import Role
 from bench.result import TIMES, Bar, Row, Section, sorted_by_gauge
 from switchgear._hooks import resident
-from switchgear._hooks.client import SWITCH
+from switchgear._hooks.client import RESIDENT_VARIABLE
 from switchgear._hooks.command import hook_command
 from switchgear._hooks.process import open_store
 from switchgear._hooks.server import HookServer
@@ -163,7 +163,7 @@ def _contenders(folder: Path, server: HookServer) -> dict[str, Callable[[], None
         FLOOR: _spawning([sys.executable, "-c", "pass"], before),
         BEFORE: _spawning(hook, before),
         AFTER: _spawning(hook, after),
-        ALONE: _spawning(hook, before, {**os.environ, SWITCH: "off"}),
+        ALONE: _spawning(hook, before, {**os.environ, RESIDENT_VARIABLE: "off"}),
         POSTED: lambda: _post(server, before.read_bytes()),
     }
     bash, jq = shutil.which("bash"), shutil.which("jq")
@@ -261,7 +261,7 @@ def _resident(folder: Path) -> Iterator[None]:
     """A resident process of its own, which ends with the measure."""
     before = os.environ.get("XDG_STATE_HOME")
     os.environ["XDG_STATE_HOME"] = str(folder / "state")
-    os.environ.pop(SWITCH, None)
+    os.environ.pop(RESIDENT_VARIABLE, None)
     resident.start()
     until_s = time.monotonic() + 30.0
     while resident.status() is None and time.monotonic() < until_s:

@@ -38,9 +38,9 @@ WAYS = ("resident", "own process")
 def use(way: str) -> None:
     """Have hooks decide in this way; for `WAYS`, with the environment of the test."""
     if way == "own process":
-        os.environ[client.SWITCH] = "off"
+        os.environ[client.RESIDENT_VARIABLE] = "off"
         return
-    os.environ[client.SWITCH] = "30"
+    os.environ[client.RESIDENT_VARIABLE] = "30"
     until_s = time.monotonic() + PATIENCE_S
     start_s = 0.0
     while resident.status() is None:
@@ -80,9 +80,13 @@ def hook(folder: Path, data: Any, agent: str = "claude-code") -> Ran:
                 "PATH": os.defpath,
                 "PYTHONPATH": "/nowhere",
                 "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
-                **{name: os.environ[name] for name in (client.SWITCH,) if name in os.environ},
+                **{
+                    name: os.environ[name]
+                    for name in (client.RESIDENT_VARIABLE,)
+                    if name in os.environ
+                },
             },
         )
         ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
-        if f"no answer after {client.LAST_S} s" not in ran.stderr or time.monotonic() > until_s:
+        if f"no answer after {client.ALARM_S} s" not in ran.stderr or time.monotonic() > until_s:
             return ran

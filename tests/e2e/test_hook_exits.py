@@ -18,7 +18,7 @@ import pytest
 
 from depth import some_of
 from e2e.hook_process import PATIENCE_S, WAYS, command, hook, stop_residents, use
-from switchgear._hooks.client import SWITCH
+from switchgear._hooks.client import RESIDENT_VARIABLE
 from switchgear._hooks.command import AGENTS, OR_REFUSE
 from unit.hook_calls import after, before, claude
 
@@ -29,7 +29,7 @@ FORBIDDEN = {"command": "rm -rf /etc"}
 def way(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[str]:
-    monkeypatch.setenv(SWITCH, "30")
+    monkeypatch.setenv(RESIDENT_VARIABLE, "30")
     use(request.param)
     yield str(request.param)
     stop_residents(tmp_path / ".local" / "state")
@@ -229,7 +229,7 @@ def test_no_environment_switches_the_rules_off(
     if way == "resident":  # in the test's own state folder, not in the user's
         env = {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"], **env}
     else:
-        env = {SWITCH: "off", **env}
+        env = {RESIDENT_VARIABLE: "off", **env}
     for words in (command(project), command(project)[:-2]):
         for _ in range(2):
             raw = json.dumps({**before("Bash", FORBIDDEN), "cwd": str(project)}).encode()

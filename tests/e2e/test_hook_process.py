@@ -16,12 +16,12 @@ import pytest
 from depth import scaled
 from e2e.hook_process import WAYS, command, hook, stop_residents, use
 from switchgear._core.types import Mode, Override
-from switchgear._hooks.client import SWITCH
+from switchgear._hooks.client import RESIDENT_VARIABLE
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.handler import answer
 from switchgear._hooks.hook_config import config_of
 from switchgear._hooks.process import open_store
-from switchgear._hooks.resident import CHECK_S
+from switchgear._hooks.resident import FILES_CHECK_S
 from switchgear._stores.sqlite import SqliteStore
 from trusted_config import write_config
 from unit.hook_calls import after, batch, before, claude, failed
@@ -48,7 +48,7 @@ LARGEST_MB = 40
 
 @pytest.fixture(params=WAYS, autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv(SWITCH, "30")
+    monkeypatch.setenv(RESIDENT_VARIABLE, "30")
     use(request.param)
     return str(request.param)
 
@@ -364,7 +364,7 @@ def test_the_resident_process_ends_when_a_source_changes(tmp_path: Path) -> None
         text = kinds.read_text().replace('GIT = "git_operations"', 'GIT = "version_control"')
         assert text != kinds.read_text()
         kinds.write_text(text)
-        time.sleep(CHECK_S)
+        time.sleep(FILES_CHECK_S)
         run(before("Bash", {"command": "git push"}, "g1"))
         run(after("Bash", {"command": "git push"}, "g1"))
         assert store_of(project).get("op/version_control") is not None
@@ -379,7 +379,7 @@ def test_it_needs_nothing_of_the_environment(project: Path) -> None:
         capture_output=True,
         check=False,
         cwd="/",
-        env={SWITCH: "off"},  # else the resident process of this user would start
+        env={RESIDENT_VARIABLE: "off"},  # else the resident process of this user would start
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert (project / ".switchgear" / "state.db").exists()

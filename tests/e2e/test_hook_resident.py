@@ -46,7 +46,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state folder with a resident process of its own."""
     folder = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
-    monkeypatch.setenv(client.SWITCH, "60")
+    monkeypatch.setenv(client.RESIDENT_VARIABLE, "60")
     yield folder
     stop_residents(folder)
 
@@ -122,7 +122,7 @@ def test_it_can_be_stopped_and_started_again(state: Path) -> None:
 
 
 def test_it_ends_without_events(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(client.SWITCH, "1")
+    monkeypatch.setenv(client.RESIDENT_VARIABLE, "1")
     pid = running()["pid"]
     until_s = time.monotonic() + PATIENCE_S
     while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
@@ -171,7 +171,7 @@ def test_a_process_of_another_user_at_the_socket_is_reported_and_not_used(
 ) -> None:
     running()
     assert resident.obstacle() == ""
-    monkeypatch.setattr(client, "peer", lambda _: (os.getpid(), os.geteuid() + 1))
+    monkeypatch.setattr(client, "peer_credentials", lambda _: (os.getpid(), os.geteuid() + 1))
     assert resident.status() is None
     assert f"another user ({os.geteuid() + 1})" in resident.obstacle()
     (found,) = doctor.resident_process()
@@ -233,13 +233,13 @@ def test_a_peer_of_another_user_or_root_folder_is_not_served(
 ) -> None:
     ours, other = socket.socketpair(socket.AF_UNIX)
     with ours, other:
-        assert resident._peer(ours) == os.getpid()
+        assert resident._served_peer(ours) == os.getpid()
         if user == "peer":
             found = os.geteuid()
             monkeypatch.setattr(os, "geteuid", lambda: found + 1)
         else:
             monkeypatch.setattr(os.path, "samestat", lambda *_: False)
-        assert resident._peer(ours) == 0
+        assert resident._served_peer(ours) == 0
 
 
 def test_a_path_that_is_too_long_for_a_socket_works(
@@ -283,7 +283,7 @@ def test_a_resident_process_that_is_suspended_costs_only_time(state: Path, proje
     try:
         began_s = time.monotonic()
         assert b"deletes/outside" in run(project, before("Bash", {"command": "rm -rf /etc"}))[1]
-        assert time.monotonic() - began_s < client.LAST_S
+        assert time.monotonic() - began_s < client.ALARM_S
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -317,9 +317,9 @@ def dying_worker(project: Path) -> Iterator[None]:
         line, _ = listener.accept()
         with line:
             line.sendall(client.READY)
-            sizes = client.received(line, 16)
-            words = client.received(line, int(sizes[:8], 16)).split(b"\0")
-            raw = client.received(line, int(sizes[8:], 16))
+            sizes = client.read_exactly(line, 16)
+            words = client.read_exactly(line, int(sizes[:8], 16)).split(b"\0")
+            raw = client.read_exactly(line, int(sizes[8:], 16))
             agent, event = words[0].decode(), words[3].decode()
             respond(
                 *(agent, str(project), raw, time.monotonic(), lambda *_: 0), event=event, caller=0
@@ -340,7 +340,7 @@ def test_an_event_whose_process_is_killed_before_it_responds_counts_once(
     state: Path, project: Path
 ) -> None:
     refused = before("Bash", {"command": "rm -rf /etc"}, "r")
-    denied = run(project, refused, **{client.SWITCH: "off"})
+    denied = run(project, refused, **{client.RESIDENT_VARIABLE: "off"})
     assert b"deny" in denied[1]
     store = SqliteStore(project / ".switchgear" / "state.db")
 
@@ -434,7 +434,7 @@ def test_a_worker_answers_the_next_events_of_a_project(state: Path, project: Pat
     assert b"deletes/outside" in run(project, before("Bash", {"command": "rm -rf /etc"}))[1]
     assert running()["events"] <= events + 2, "the worker answered them"
     pid = worker_pid(state)
-    time.sleep(resident.CHECK_S)
+    time.sleep(resident.FILES_CHECK_S)
     run(project, before(call="later"))
     assert worker_pid(state) == pid, "no file has changed"
     run(project, before(), OTHER="x")
@@ -503,7 +503,7 @@ def test_the_resident_process_and_the_hook_respond_alike(state: Path, tmp_path: 
         project = tmp_path / "same"  # texts contain the path
         (project / ".git").mkdir(parents=True)
         raw = [b"", b"{", *(json.dumps({**each, "cwd": str(project)}).encode() for each in EVENTS)]
-        found.append([run(project, each, **{client.SWITCH: switch}) for each in raw])
+        found.append([run(project, each, **{client.RESIDENT_VARIABLE: switch}) for each in raw])
         project.rename(tmp_path / f"done-{switch}")
     assert found[0] == found[1]
 
@@ -548,7 +548,7 @@ def test_no_event_is_lost_or_counted_twice_when_it_is_killed(state: Path, projec
 
 
 def test_the_client_accepts_as_much_input_as_the_handler() -> None:
-    assert client.LARGEST_BYTES == handler.LARGEST_BYTES
+    assert client.MAX_INPUT_BYTES == handler.MAX_INPUT_BYTES
 
 
 # What else uses it
@@ -617,7 +617,7 @@ def test_what_is_posted_is_decided_by_it_and_without_it_alike(
 ) -> None:
     found: list[list[Any]] = []
     for switch in ("60", "off"):
-        monkeypatch.setenv(client.SWITCH, switch)
+        monkeypatch.setenv(client.RESIDENT_VARIABLE, switch)
         if switch != "off":
             running()
         project = tmp_path / "same"
@@ -800,13 +800,16 @@ def test_many_events_get_identical_responses_in_both_ways(state: Path, tmp_path:
             agent, raw = generated(each, project, evasive)
             line = [*command(project)[:4], agent, "--root", str(project)]
             if each % 10 == 0:  # as processes, with the streams and the exit code
-                environ = {**os.environ, client.SWITCH: "60" if way == "resident" else "off"}
+                environ = {
+                    **os.environ,
+                    client.RESIDENT_VARIABLE: "60" if way == "resident" else "off",
+                }
                 done = subprocess.run(
                     line, input=raw, capture_output=True, check=False, env=environ, cwd=project
                 )
                 replies.append((done.returncode, done.stdout, done.stderr))
             elif way == "resident":
-                connection = client.find(line[4:])
+                connection = client.open_connection(line[4:])
                 assert connection is not None
                 replies.append(client.ask(connection, line[4:], raw, time.monotonic()))
             else:

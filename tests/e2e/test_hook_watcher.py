@@ -14,7 +14,7 @@ import pytest
 from switchgear._hooks import resident
 from switchgear._hooks.command import hook_command
 from switchgear._hooks.install import saved_copies
-from switchgear._hooks.install.settings import place
+from switchgear._hooks.install.settings import hook_file
 from switchgear._hooks.session import Notes
 from switchgear._stores.sqlite import SqliteStore
 from timeouts import LIMIT_S, ended
@@ -117,7 +117,7 @@ def test_a_real_watcher_detects_a_silent_agent_and_its_hint_is_delivered_once(
 
 
 def test_a_watcher_repairs_the_guard_of_a_silent_agent_and_stops_it(tmp_path: Path) -> None:
-    hooks = place("claude-code", "project", str(tmp_path))
+    hooks = hook_file("claude-code", "project", str(tmp_path))
     hooks.install()
     saved_copies.save("claude-code", "project", str(tmp_path))
     good = Path(hooks.path).read_bytes()

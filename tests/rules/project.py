@@ -6,7 +6,7 @@ from typing import Any
 
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.hook_config import config_of
-from switchgear._hooks.inspect_call import look_at
+from switchgear._hooks.inspect_call import inspect_tool_call
 
 FILES = {
     "README.md": "# a project\n",
@@ -76,4 +76,4 @@ class Project:
             "tool_input": args,
             "tool_use_id": "t",
         }
-        return look_at(dialect_of("claude-code").read(data), self.known).broken
+        return inspect_tool_call(dialect_of("claude-code").read(data), self.known).broken

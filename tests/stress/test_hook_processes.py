@@ -105,7 +105,7 @@ KILLS = 100
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A state folder with a resident process of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv(client.SWITCH, "60")
+    monkeypatch.setenv(client.RESIDENT_VARIABLE, "60")
     yield tmp_path / "state"
     stop_residents(tmp_path / "state")
 
@@ -197,7 +197,7 @@ def test_a_hundred_thousand_events_of_a_hundred_sessions_take_no_more_memory(
         data = event("Read", {"file_path": f"{session}-{call}.py"}, f"{session}-{call}")
         raw = json.dumps({**data, "session_id": f"m{session}-{call // 20}"}).encode()
         for _ in range(5):
-            line = client.find(words)
+            line = client.open_connection(words)
             assert line is not None
             found = client.ask(line, words, raw, time.monotonic())
             if found is not None:  # else a hook would decide itself

@@ -7,7 +7,7 @@ from switchgear._agents.hook_protocol import Moment
 from switchgear._config import preset_policy
 from switchgear._core.types import AgentStep, Record, Signal
 from switchgear._hooks import session
-from switchgear._hooks.session import Notes, Words
+from switchgear._hooks.session import AgentMessages, Notes
 from switchgear._stores.base import Transaction
 from switchgear._stores.sqlite import SqliteStore
 from switchgear._stuck.escalation import Interventions
@@ -22,17 +22,17 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
     """What one hook after the other is given to say, and the rungs it takes; each its own store."""
     said, step_names = list[str](), list[str]()
 
-    def work(tx: Transaction) -> Words:
-        notes = session.attend(Notes.load(tx.note), Moment.AFTER_TOOL, tx.now_s)
+    def work(tx: Transaction) -> AgentMessages:
+        notes = session.after_event(Notes.load(tx.note), Moment.AFTER_TOOL, tx.now_s)
         step = tx.apply(SUBJECT, POLICY, CALL)
         if session.has_opened(step):
             score = score_of(POLICY, POLICY.readings(step.circuit.memories, tx.now_s))
             assert score is not None
             circuit = session.SessionCircuit(tx.apply, SUBJECT, POLICY)
-            notes = session.left_to_hooks(notes, score)
+            notes = session.after_trip(notes, score)
             notes, taken = session.take_escalation_step(circuit, notes, Interventions())
             step_names.append(taken.step_name)
-        notes, words = session.deliver(notes, tx.now_s)
+        notes, words = session.take_messages(notes, tx.now_s)
         tx.note = notes.dump()
         return words
 
@@ -60,8 +60,8 @@ def test_a_warning_is_given_to_one_of_parallel_hooks(tmp_path: Path) -> None:
     def begin(tx: Transaction) -> None:
         tx.note = Notes(began_s=tx.now_s - 75.0, limit_s=100.0).dump()
 
-    def deliver(tx: Transaction) -> Words:
-        notes, words = session.deliver(Notes.load(tx.note), tx.now_s)
+    def deliver(tx: Transaction) -> AgentMessages:
+        notes, words = session.take_messages(Notes.load(tx.note), tx.now_s)
         tx.note = notes.dump()
         return words
 

@@ -171,7 +171,7 @@ class Reply(NamedTuple):
     code: int = 0
     interrupt: bool = False
     """The agent must be sent SIGINT as well: none of its hook outputs ends a turn."""
-    errand: WorkAfterReply | None = None
+    work_after: WorkAfterReply | None = None
     refusal: str = ""
     """Why a tool call is refused; with exit code 2, this text is the answer if `stdout` cannot be written."""
 

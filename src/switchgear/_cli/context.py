@@ -112,11 +112,11 @@ class Session:
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Do `work` on a circuit, its neighbours and its note at once, and call the sinks after it."""
         from switchgear._hooks.after_reply import (
-            Recorder,
+            RecordingStore,
         )  # slow to import, and few commands need it
 
         committed: list[Event] = []
-        done: T = Recorder(self.panel.store, committed).transact(name, work)
+        done: T = RecordingStore(self.panel.store, committed).transact(name, work)
         for event in committed:
             self._call_sinks(event)
         return done

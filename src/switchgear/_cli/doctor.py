@@ -50,7 +50,7 @@ from switchgear._fleet.delivery import Delivery
 from switchgear._hooks import resident
 from switchgear._hooks.hook_config import HookConfig, Unconfigured, config_of
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.settings import HOOKED, HookFile, InstallState, place, scopes_of
+from switchgear._hooks.install.settings import HOOKED, HookFile, InstallState, hook_file, scopes_of
 from switchgear._hooks.interrupt import agent_process
 from switchgear._hooks.process import open_store
 from switchgear._stores.base import Store
@@ -346,7 +346,7 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Chec
     """Everything about one agent, in one scope or both; `wanted`: the user named it."""
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
-    places = {scope: place(name, scope, folder) for scope in scopes}
+    places = {scope: hook_file(name, scope, folder) for scope in scopes}
     standings = {scope: there.look() for scope, there in places.items()}
     installed = [scope for scope in scopes if standings[scope].installed]
     if not wanted and not installed:
@@ -379,8 +379,8 @@ def _install_checks(
 ) -> Iterator[CheckResult]:
     count = f"{len(standing.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
-    if standing.gone:
-        yield problem(f"{standing.path} needs {', '.join(standing.gone)}: gone", again)
+    if standing.missing_paths:
+        yield problem(f"{standing.path} needs {', '.join(standing.missing_paths)}: gone", again)
     if standing.missing:
         yield warning(f"{standing.path} lacks {', '.join(standing.missing)}", again)
     elif standing.outdated:

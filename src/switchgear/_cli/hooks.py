@@ -28,7 +28,7 @@ from switchgear._hooks.install.settings import (
     HookFile,
     InstallChange,
     InstallState,
-    place,
+    hook_file,
     scopes_of,
 )
 
@@ -251,7 +251,7 @@ def _scopes(agent: str) -> tuple[str, ...]:
 
 
 def _place(agent: str, scope: str) -> HookFile:
-    return place(agent, scope, os.getcwd())
+    return hook_file(agent, scope, os.getcwd())
 
 
 def _say_installed(agent: str, scope: str, change: InstallChange) -> None:
@@ -295,8 +295,8 @@ def _matters(standing: InstallState) -> bool:
 def _problems(standing: InstallState) -> list[str]:
     """What keeps an installation from working, or from working as this version would."""
     found_problems = [standing.trouble] if standing.trouble else []
-    if standing.gone:
-        found_problems.append(f"gone: {', '.join(standing.gone)}")
+    if standing.missing_paths:
+        found_problems.append(f"gone: {', '.join(standing.missing_paths)}")
     if standing.missing and standing.installed:
         found_problems.append(f"missing: {', '.join(standing.missing)}")
     if standing.outdated:

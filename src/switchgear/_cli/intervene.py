@@ -47,7 +47,7 @@ from switchgear._stores.base import Transaction
 from switchgear._stuck import messages
 from switchgear._stuck.escalation import Interventions
 from switchgear._stuck.messages import Option
-from switchgear._stuck.score import grounds_of, session_policy
+from switchgear._stuck.score import evidence_score, session_policy
 from switchgear._system.login import login_name
 from switchgear._text.formats import plural
 from switchgear._text.redact import redact
@@ -174,7 +174,7 @@ def _intervene_in_run(  # noqa: PLR0917
     run = record.read()
     options = run_options_of(session.transact, record, plan)
     seen = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
-    key = _pick_action(choice, messages.agent_calm(seen, run_status(run), options), options)
+    key = _pick_action(choice, messages.session_state(seen, run_status(run), options), options)
     if key is None:
         say("\nNo terminal: nothing done. Choose an action with --do.")
         return 0
@@ -208,7 +208,7 @@ def _session(
             fail(f"{ended}; --do {choice} is not possible any more{to_continue}")
         say(f"{ended}; nothing to do here{to_continue}")
         return 0
-    score = grounds_of(view.policy, view.readings)
+    score = evidence_score(view.policy, view.readings)
     calm = not score.evidence
     stopped = state is sessions.State.STOPPED
     if not calm:
@@ -217,7 +217,7 @@ def _session(
     options = options_of(plan, notes, stopped=stopped)
     block = messages.agent_stuck(seen, options)
     if calm and not stopped:
-        block = messages.agent_calm(seen, str(state), options)
+        block = messages.session_state(seen, str(state), options)
     if stopped:
         opened_s = view.circuit.outage.opened_at_s
         since = clock_time(opened_s, session.now_s()) if opened_s else "now"
@@ -298,7 +298,7 @@ def _skip(session: Session, name: str, why: str | None) -> str:
     """Hold it open, and send every active agent a message to do without it."""
     session.send(name, Override(login_name(), reason_given(why, FORCED), Mode.HELD_OPEN))
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
-    notified = _every_session(session, lambda notes: sessions.remind(notes, text))
+    notified = _every_session(session, lambda notes: sessions.with_message(notes, text))
     held = f"{clean(name)} is held open; {notified} notified to continue without it"
     return f"{held}. 'switchgear release {clean(name)}' ends the hold"
 

@@ -15,7 +15,7 @@ from switchgear._console.requests import (
     answer_request,
     granted,
 )
-from switchgear._hooks.handler import whole_project
+from switchgear._hooks.handler import containing_project
 from switchgear._mcp.answers import GuardAnswers, request_line
 from switchgear._system.login import login_name
 
@@ -39,7 +39,7 @@ def mcp() -> int:
     except ImportError:
         fail("the package mcp is not installed: pip install 'switchgear[mcp]'")
     with open_session(acts=False, applying=False) as session:
-        answers = GuardAnswers(session.panel, whole_project(os.getcwd()))  # noqa: PTH109
+        answers = GuardAnswers(session.panel, containing_project(os.getcwd()))  # noqa: PTH109
         made(answers).run("stdio")
     return 0
 

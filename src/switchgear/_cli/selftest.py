@@ -21,7 +21,7 @@ from switchgear._cli.options import fail, json_option, store_options, token_opti
 from switchgear._cli.views.analysis import show_selftest
 from switchgear._cli.views.text import say
 from switchgear._core.types import Mode
-from switchgear._hooks.session import TIME, WATCHED
+from switchgear._hooks.session import TIME_VARIABLE, WATCHED_VARIABLE
 
 # ruff: noqa: PTH109
 
@@ -93,7 +93,7 @@ def _check_names(option: str, names: tuple[str, ...], known: list[str]) -> None:
 
 
 def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
-    for name in (WATCHED, TIME):
+    for name in (WATCHED_VARIABLE, TIME_VARIABLE):
         os.environ.pop(name, None)  # an enclosing run does not concern the attacked sessions
     config = load_chosen_config()  # a missing store is not created
     store = choose_store(config).value

@@ -198,7 +198,7 @@ class _ResidentProcess:
 
     def start(self) -> None:
         """Does not wait."""
-        if os.environ.get(client.SWITCH) == "off":
+        if os.environ.get(client.RESIDENT_VARIABLE) == "off":
             return
         with self._lock:
             if self._waiting is None or not self._waiting.is_alive():

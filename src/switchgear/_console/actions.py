@@ -42,13 +42,13 @@ from switchgear._core.types import (
     Step,
 )
 from switchgear._hooks import session as guarded
-from switchgear._hooks.after_reply import Recorder
+from switchgear._hooks.after_reply import RecordingStore
 from switchgear._run.inbox import Extension
 from switchgear._run.record import find_run, runs_root
 from switchgear._sinks.dispatch import emit
 from switchgear._stores.base import Transaction, checked_name
 from switchgear._stuck.escalation import Interventions
-from switchgear._stuck.score import grounds_of
+from switchgear._stuck.score import evidence_score
 from switchgear._text.redact import redact
 
 KEPT_S = 86_400.0
@@ -215,7 +215,7 @@ class Actions:
         notes = notes_of(self._sources.panel, circuit)
         if guarded.state_of(notes, view.circuit) is guarded.State.ENDED:
             raise NotPossible(f"session {name} has ended")
-        score = grounds_of(view.policy, view.readings)
+        score = evidence_score(view.policy, view.readings)
         if score.evidence:
             notes = notes._replace(points=score.points, indicators=score.evidence)
         stopped = guarded.is_stopped(view.circuit)
@@ -230,7 +230,7 @@ class Actions:
     def _transact(self, name: str, work: Callable[[Transaction], Any]) -> Any:
         """Do `work` in the store itself, and call the sinks after it."""
         events: list[Event] = []
-        done = Recorder(self._sources.panel.store.inner, events).transact(name, work)
+        done = RecordingStore(self._sources.panel.store.inner, events).transact(name, work)
         emit(events, tuple(self._sources.config.sinks))
         return done
 

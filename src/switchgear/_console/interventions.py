@@ -12,9 +12,9 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import EventKind, Mode, Override
 from switchgear._hooks import interrupt
 from switchgear._hooks import session as sessions
-from switchgear._hooks.after_reply import start_help
+from switchgear._hooks.after_reply import start_escalation_agent
 from switchgear._hooks.interrupt import began_at
-from switchgear._hooks.session import Notes, SessionCircuit, here
+from switchgear._hooks.session import Notes, SessionCircuit, host_id
 from switchgear._run.circuits import policy_of
 from switchgear._run.inbox import (
     Extension,
@@ -29,7 +29,7 @@ from switchgear._run.record import RunFolder, is_alive
 from switchgear._stores.base import Transaction
 from switchgear._stuck import escalation
 from switchgear._stuck.escalation import Interventions, StepTaken
-from switchgear._stuck.messages import SAID, Option, stuck_options
+from switchgear._stuck.messages import TEXT_PREFIX, Option, stuck_options
 from switchgear._stuck.score import session_policy
 from switchgear._text.formats import dollars, duration, plural
 
@@ -76,7 +76,7 @@ def options_of(plan: Interventions, notes: Notes, *, stopped: bool) -> tuple[Opt
 
 def pausable(notes: Notes) -> bool:
     """Whether the agent's process is known, is on this machine, and still runs."""
-    if notes.pid is None or not notes.pid_began or notes.host not in {"", here()}:
+    if notes.pid is None or not notes.pid_began or notes.host not in {"", host_id()}:
         return False
     return began_at(notes.pid) == notes.pid_began
 
@@ -111,7 +111,9 @@ def intervene(
 
     sentence, taken, notes = transact(view.name, work)
     if taken is not None and taken.step_name == escalation.ESCALATE and plan.escalate is not None:
-        log = start_help(plan.escalate, notes.stop or "", view.name, root=notes.project or None)
+        log = start_escalation_agent(
+            plan.escalate, notes.stop or "", view.name, root=notes.project or None
+        )
         sentence += f"; see {log}"
     return str(sentence)
 
@@ -157,7 +159,7 @@ def _decide_action(
 ) -> tuple[Notes, str, StepTaken | None]:
     by, why = author.by, author.why
     if key == "extend":
-        more = sessions.extended(notes, plan.extend_s, now_s)
+        more = sessions.with_more_time(notes, plan.extend_s, now_s)
         if notes.stop is not None and more.stop is None:
             circuit.send(Override(by, "more time", reset=True, kind=EventKind.INTERVENED))
         return more, f"the session may take {plan.extend_s:g} s longer", None
@@ -172,7 +174,7 @@ def _decide_action(
         step = f"the configured escalation takes the step {taken.step_name!r}"
         return notes, f"no terminal: {step}", taken
     step_name = escalation.SKIP if key == "abort" else key
-    notes, taken = sessions.step_in(circuit, notes, plan, step_name, by=by, reason_given=why)
+    notes, taken = sessions.take_step(circuit, notes, plan, step_name, by=by, reason_given=why)
     done = {
         "nudge": "the agent receives the hint at its next step",
         "escalate": f"{plan.helper} takes over; the agent is stopped at its next step",
@@ -257,7 +259,9 @@ def intervene_in_run(
         if problem:
             raise NotPossible(f"{action} is not possible now: {problem}")
         changes: dict[str, Callable[[], Notes]] = {
-            "nudge": lambda: sessions.remind(notes, f"{SAID}a hint from {by}: {plan.hint}"),
+            "nudge": lambda: sessions.with_message(
+                notes, f"{TEXT_PREFIX}a hint from {by}: {plan.hint}"
+            ),
             "extend": lambda: with_extension(notes, more),
             "escalate": lambda: with_hand_over(notes, f"{by}: {why}"),
             "pause": lambda: notes._replace(paused=True),

@@ -9,9 +9,9 @@ import secrets
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from switchgear._hooks.session import Notes, extended, note_name, remind
+from switchgear._hooks.session import Notes, note_name, with_message, with_more_time
 from switchgear._stores.base import Transaction
-from switchgear._stuck.messages import SAID
+from switchgear._stuck.messages import TEXT_PREFIX
 from switchgear._text.redact import redact
 
 NOTE = "requests"
@@ -140,8 +140,8 @@ def answer_request(
     def tell(tx: Transaction) -> None:
         if tx.note is not None:
             because = f": {answered.answer}" if answered.answer else ""
-            text = f"{SAID}your request for {answered.wish} was {answered.state}{because}"
-            tx.note = remind(Notes.load(tx.note), text).dump()
+            text = f"{TEXT_PREFIX}your request for {answered.wish} was {answered.state}{because}"
+            tx.note = with_message(Notes.load(tx.note), text).dump()
 
     if answered.session:
         transact(note_name(answered.session), tell)
@@ -159,7 +159,7 @@ def granted(transact: Transact, request: AgentRequest) -> str:
         notes = Notes.load(tx.note)
         if tx.note is None or notes.limit_s is None:
             return "the session has no time limit: nothing to extend"
-        tx.note = extended(notes, request.amount, tx.now_s).dump()
+        tx.note = with_more_time(notes, request.amount, tx.now_s).dump()
         return f"the session may take {request.amount:g} s longer"
 
     done: str = transact(note_name(request.session), work)

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 from switchgear._core.types import Mode
 from switchgear._hooks import session as guarded
 from switchgear._hooks.session import Notes
-from switchgear._hooks.session_check import gone_after_s
+from switchgear._hooks.session_check import ended_after_s
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import StoredCircuit
-from switchgear._stuck.messages import HELD
-from switchgear._stuck.score import grounds_of
+from switchgear._stuck.messages import HELD_PREFIX
+from switchgear._stuck.score import evidence_score
 
 PREFIX = "session/"
 
@@ -70,17 +70,17 @@ def session_row(found: StoredCircuit, notes: Notes, now_s: float) -> SessionRow:
     circuit, policy = found.circuit, found.policy
     state = guarded.state_of(notes, circuit)
     heard_s = notes.heard_s or circuit.seen_s
-    if now_s - heard_s >= gone_after_s(policy) and not guarded.is_watched(notes):
+    if now_s - heard_s >= ended_after_s(policy) and not guarded.is_watched(notes):
         state = guarded.State.ENDED  # its end was never reported
     stopped = state in {guarded.State.STOPPED, guarded.State.ENDED} and guarded.is_stopped(circuit)
     at_s = max(now_s, circuit.seen_s)
     heat = min(1.0, policy.heat(circuit.memories, at_s))
-    score = grounds_of(policy, policy.readings(circuit.memories, at_s))
+    score = evidence_score(policy, policy.readings(circuit.memories, at_s))
     reason = ""
     if stopped:
         reason = circuit.outage.reason or (circuit.order.why if circuit.order else "")
         if circuit.mode is Mode.HELD_OPEN and circuit.order is not None:
-            reason = f"{HELD} by {circuit.order.by}: {circuit.order.why}"
+            reason = f"{HELD_PREFIX} by {circuit.order.by}: {circuit.order.why}"
     elif state in {guarded.State.STRUGGLING, guarded.State.TRYING_AGAIN}:
         reason = policy.reason(circuit.memories, at_s)
         if notes.tried and not score.evidence:

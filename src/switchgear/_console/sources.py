@@ -48,7 +48,7 @@ from switchgear._run.batch.record import BatchFolder, BatchUnreadable, batches_r
 from switchgear._run.inbox import has_messages, inbox_name
 from switchgear._run.record import find_run, is_alive, list_runs, pruned_circuits, runs_root
 from switchgear._stores.base import StoredCircuit
-from switchgear._stuck.score import MOST_POINTS
+from switchgear._stuck.score import MAX_POINTS
 from switchgear._system.files import read_regular
 from switchgear._text.glob import literal
 
@@ -427,7 +427,7 @@ def _step_values(row: Sequence[Any], policy: Policy) -> dict[str, Any]:
     """A step of a session, as the API lists it; its score is at most that at which the session is stopped."""
     at_s, heat, ok, call, error = row
     combine = policy.combine
-    score = heat * (combine.threshold if isinstance(combine, WeightedSum) else MOST_POINTS)
+    score = heat * (combine.threshold if isinstance(combine, WeightedSum) else MAX_POINTS)
     whole = {"at_s": at_s, "heat": heat, "score": round(score)}
     return {**whole, "ok": ok, "call": call, "error": error}
 

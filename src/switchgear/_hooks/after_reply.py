@@ -19,11 +19,11 @@ from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._text.fingerprint import digest
 
 T = TypeVar("T")
-MOST_EVENTS = 50
+MAX_EVENTS = 50
 """Events handed over after one hook call; the store has all of them."""
 
 
-class Recorder:
+class RecordingStore:
     """A store that also remembers the events of its transactions. Used by one thread."""
 
     def __init__(self, store: Any, committed: list[Event]) -> None:
@@ -44,21 +44,21 @@ class Recorder:
 
         def inside(transaction: Any) -> T:
             found.clear()
-            return work(_Noting(transaction, found))
+            return work(_RecordingTransaction(transaction, found))
 
         answer: T = self._store.transact(name, inside)
         self._committed.extend(found)
         return answer
 
 
-class _Noting:
+class _RecordingTransaction:
     """A transaction whose events are noted."""
 
-    __slots__ = ("_found", "_transaction")
+    __slots__ = ("_events", "_transaction")
 
     def __init__(self, transaction: Any, found: list[Event]) -> None:
         object.__setattr__(self, "_transaction", transaction)
-        object.__setattr__(self, "_found", found)
+        object.__setattr__(self, "_events", found)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transaction, name)
@@ -68,7 +68,7 @@ class _Noting:
 
     def apply(self, *given: Any) -> Any:
         done = self._transaction.apply(*given)
-        self._found.extend(done.events)
+        self._events.extend(done.events)
         return done
 
 
@@ -78,7 +78,7 @@ def hand_over(root: str, committed: list[Event]) -> None:
         return
     from switchgear._core.wire import dump_event  # noqa: PLC0415  seldom
 
-    events = [dump_event(event) for event in committed[-MOST_EVENTS:]]
+    events = [dump_event(event) for event in committed[-MAX_EVENTS:]]
     committed.clear()
     try:
         start_detached("drain", root, given=json.dumps({"events": events}).encode())
@@ -86,35 +86,35 @@ def hand_over(root: str, committed: list[Event]) -> None:
         return  # the events are in the store: the next command or hook sends them
 
 
-HELP = "help"
+HELP_FOLDER = "help"
 """The folder beside the store with evidence for the escalation agent, and its log."""
 
 
-def run(errand: WorkAfterReply, pid: int | None) -> None:
+def run(work: WorkAfterReply, pid: int | None) -> None:
     """Do the tasks, as far as possible. `pid` is the process of the agent, if it is known."""
     try:
-        if errand.notice:
+        if work.notice:
             from switchgear._hooks.interrupt import show_headless  # noqa: PLC0415  seldom
 
-            show_headless(errand.agent, errand.notice, pid)
-        if errand.opinion:
-            from switchgear._hooks.opinions import start  # noqa: PLC0415  only where configured
+            show_headless(work.agent, work.notice, pid)
+        if work.opinion:
+            from switchgear._hooks.opinions import start_request  # noqa: PLC0415  only where configured
 
-            start(errand.opinion, errand.root)
-        if errand.evidence and errand.escalate:
-            start_help(errand.escalate, errand.evidence, errand.session, errand.cwd, errand.root)
+            start_request(work.opinion, work.root)
+        if work.evidence and work.escalate:
+            start_escalation_agent(work.escalate, work.evidence, work.session, work.cwd, work.root)
     except OSError:
         return
 
 
-def start_help(
+def start_escalation_agent(
     escalate: str, evidence: str, subject: str, cwd: str = "", root: str | None = None
 ) -> str:
     """Start the escalation agent, with the evidence in a file. Returns the path of its log.
 
     `escalate` is an agent's name or a command, `subject` the stuck agent; it works in `cwd`.
     """
-    folder = os.path.join(os.path.dirname(default_file(root or os.getcwd())), HELP)
+    folder = os.path.join(os.path.dirname(default_file(root or os.getcwd())), HELP_FOLDER)
     keep_out_of_git(os.path.dirname(folder))
     os.makedirs(folder, mode=0o700, exist_ok=True)
     name = digest(f"{subject}\0{evidence}\0{os.getpid()}")

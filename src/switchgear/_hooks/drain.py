@@ -11,11 +11,11 @@ import os
 import sys
 from typing import Any
 
-LONGEST_S = 90
-LOG = "outbox.log"
-LARGEST_LOG = 256 * 1024
-LARGEST_INPUT = 1 << 20
-THROW_AWAY = "switchgear-selftest-"
+PROCESS_LIMIT_S = 90
+LOG_NAME = "outbox.log"
+MAX_LOG_BYTES = 256 * 1024
+MAX_INPUT_BYTES = 1 << 20
+SELF_TEST_PREFIX = "switchgear-selftest-"
 """How the folder of a self-test's project begins: its events are tests, and reach no sink and no target."""
 
 
@@ -30,13 +30,13 @@ def process(folder: str, request: dict[str, Any]) -> None:
     if _is_self_test(folder):
         return
     home = os.path.dirname(default_file(folder))
-    _log_to(os.path.join(home, LOG))
+    _log_to(os.path.join(home, LOG_NAME))
     named, typed = request.get("config"), request.get("for_command") is True
     config = load_config(named) if named else effective_config(folder, for_command=typed).config
     emit([load_event(event) for event in request.get("events", ())], config.sinks)
     if has_outbox(config):
         url = request.get("store") or os.environ.get("SWITCHGEAR_STORE") or config.store
-        work_off(config, url or f"sqlite:///{default_file(folder)}")
+        process_outbox(config, url or f"sqlite:///{default_file(folder)}")
 
 
 def _is_self_test(folder: str) -> bool:
@@ -44,7 +44,7 @@ def _is_self_test(folder: str) -> bool:
     import tempfile  # noqa: PLC0415
 
     above, name = os.path.split(os.path.realpath(folder))
-    return name.startswith(THROW_AWAY) and above == os.path.realpath(tempfile.gettempdir())
+    return name.startswith(SELF_TEST_PREFIX) and above == os.path.realpath(tempfile.gettempdir())
 
 
 def has_outbox(config: Any) -> bool:
@@ -63,7 +63,7 @@ def is_due(config: Any, panel: Any) -> bool:
     return any(Delivery(fleet, target).is_due() for target in config.notifications)
 
 
-def work_off(config: Any, url: str) -> None:
+def process_outbox(config: Any, url: str) -> None:
     from switchgear._fleet.fleet import Fleet  # noqa: PLC0415
     from switchgear._fleet.watcher import Watcher, folder_of  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415
@@ -99,7 +99,7 @@ def _log_to(path: str) -> None:
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     try:
-        if os.path.getsize(path) > LARGEST_LOG:
+        if os.path.getsize(path) > MAX_LOG_BYTES:
             os.replace(path, f"{path}.1")
     except OSError:
         pass  # there is none yet
@@ -112,12 +112,12 @@ def main(words: list[str]) -> int:
     """Process the outbox of the folder in a separate process; errors are logged."""
     import signal  # noqa: PLC0415
 
-    from switchgear._hooks.hook_config import use_all_modules  # noqa: PLC0415
+    from switchgear._hooks.hook_config import enable_site_packages  # noqa: PLC0415
 
-    signal.alarm(LONGEST_S)
-    use_all_modules()  # the YAML parser is in site-packages
+    signal.alarm(PROCESS_LIMIT_S)
+    enable_site_packages()  # the YAML parser is in site-packages
     try:
-        process(words[1], json.loads(sys.stdin.buffer.read(LARGEST_INPUT) or b"{}"))
+        process(words[1], json.loads(sys.stdin.buffer.read(MAX_INPUT_BYTES) or b"{}"))
     except Exception:  # noqa: BLE001  standard error is not visible here
         from switchgear._sinks.dispatch import log_exception  # noqa: PLC0415
 

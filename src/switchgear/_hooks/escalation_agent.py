@@ -10,8 +10,8 @@ from collections.abc import Callable
 from switchgear._agents.process import AgentProcess, ProcessEnd
 from switchgear._agents.registry import agent_or_command
 
-LONGEST_S = 3600.0
-TAKE_OVER = (
+DEADLINE_S = 3600.0
+PROMPT = (
     "Another agent was working here and was stopped, because it was stuck. Take over: find out why "
     "it got nowhere, fix that, and leave the work in a good state. What is known about it:"
 )
@@ -32,13 +32,13 @@ def main(argv: list[str]) -> int:
 
 def _run_agent(folder: str, who: str, evidence: str, write: Callable[[object], None]) -> int:
     with open(evidence, encoding="utf-8", errors="replace") as file:
-        prompt = f"{TAKE_OVER}\n\n{file.read()}\n"
+        prompt = f"{PROMPT}\n\n{file.read()}\n"
     process = AgentProcess(
         agent_or_command(who),
         prompt,
         folder,
         env={**os.environ, "SWITCHGEAR_EVIDENCE": evidence},
-        deadline_s=LONGEST_S,
+        deadline_s=DEADLINE_S,
         on_event=write,
     )
     run = process.run()

@@ -11,23 +11,23 @@ from collections.abc import Iterator, Sequence
 from switchgear._rules.patterns import is_glob, path_matches, word_list
 from switchgear._system.files import read_regular
 
-LARGEST_INDEX = 32_000_000
+MAX_INDEX_BYTES = 32_000_000
 """Bytes of an index that is searched."""
-LARGEST_IGNORE = 100_000
-LARGEST_FILE = 1_000_000
+MAX_IGNORE_BYTES = 100_000
+MAX_FILE_BYTES = 1_000_000
 _FILES = word_list("""
     switchgear.yaml switchgear.yml switchgear.toml .claude/settings.json .claude/settings.local.json
     .codex/config.toml .codex/hooks.json .gemini/settings.json .qwen/settings.json opencode.json
     .pi/settings.json
 """)
 _FOLDERS = word_list(".switchgear .claude/hooks .opencode/plugin .opencode/plugins .pi/extensions")
-GIT_S = 2.0
+GIT_TIMEOUT_S = 2.0
 """Maximum time in seconds to ask git for its last commit."""
-MOST_FILES = 50
+MAX_FILES = 50
 """Maximum number of files of one folder that are checked."""
 
 
-def swept(sweeps: Sequence[str], root: str) -> str:
+def discarded_file(sweeps: Sequence[str], root: str) -> str:
     """The first of the guard's files in the project that these would throw away, or nothing.
 
     `sweeps` are `kind:folder`, of the kinds `untracked`, `ignored`, `modified`, `uncommitted` and
@@ -36,10 +36,10 @@ def swept(sweeps: Sequence[str], root: str) -> str:
     project = _project(root)
     if not project:
         return ""
-    index = _read(os.path.join(_git_folder(project), "index"), LARGEST_INDEX)
+    index = _read(os.path.join(_git_folder(project), "index"), MAX_INDEX_BYTES)
     ignored = _ignored_names(project)
     committed = None
-    for name in _present(root):
+    for name in _present_files(root):
         path = os.path.join(root, name)
         kinds = (each.partition(":") for each in sweeps)
         there = [what for what, _, where in kinds if _is_in(path, where)]
@@ -70,7 +70,7 @@ def _committed_digests(root: str) -> dict[str, str]:
 
     words = ["ls-tree", "-rz", "--full-name", "HEAD", "--", *_FILES, *_FOLDERS]
     try:
-        listed = run_git(Path(root), words, deadline=Deadline(GIT_S))
+        listed = run_git(Path(root), words, deadline=Deadline(GIT_TIMEOUT_S))
     except GitError:
         return {}
     found: dict[str, str] = {}
@@ -100,14 +100,14 @@ def _git_folder(project: str) -> str:
     return os.path.join(project, named) if named else place
 
 
-def _present(root: str) -> Iterator[str]:
+def _present_files(root: str) -> Iterator[str]:
     """The existing files of the guard, relative to the project's root."""
     for name in _FILES:
         if os.path.lexists(os.path.join(root, name)):
             yield name
     for folder in _FOLDERS:
         try:
-            found = sorted(os.listdir(os.path.join(root, folder)))[:MOST_FILES]
+            found = sorted(os.listdir(os.path.join(root, folder)))[:MAX_FILES]
         except OSError:
             continue
         yield from (f"{folder}/{name}" for name in found)
@@ -130,7 +130,7 @@ def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
 def _blob_digest(path: str) -> bytes:
     from hashlib import sha1  # noqa: PLC0415  only where a tracked file may be thrown away
 
-    data = _read(path, LARGEST_FILE)
+    data = _read(path, MAX_FILE_BYTES)
     return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
 
 
@@ -142,7 +142,7 @@ def _ignored_names(project: str) -> frozenset[str]:
         os.path.join(_git_folder(project), "info", "exclude"),
         os.path.expanduser("~/.config/git/ignore"),
     ):
-        for line in _read(place, LARGEST_IGNORE).decode(errors="replace").splitlines():
+        for line in _read(place, MAX_IGNORE_BYTES).decode(errors="replace").splitlines():
             plain = line.strip().removeprefix("**/").strip("/").removesuffix("/*")
             if plain and not plain.startswith(("#", "!")):
                 found.add(plain.removesuffix("/**"))

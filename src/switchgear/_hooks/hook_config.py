@@ -26,13 +26,13 @@ from switchgear._system.files import read_private, state_folder, write_private, 
 from switchgear._text.fingerprint import digest
 
 FORMAT = 4
-NAME = "hooks.json"
-LARGEST_BYTES = 1_000_000
-MOST_KEPT = 8
+COMPILED_NAME = "hooks.json"
+MAX_BYTES = 1_000_000
+MAX_CACHED = 8
 CONFIG_VARIABLE = "SWITCHGEAR_CONFIG"
 STORE_VARIABLE = "SWITCHGEAR_STORE"
 STORY_VARIABLE = "SWITCHGEAR_STORY"
-SESSION = "session/"
+SESSION_PREFIX = "session/"
 SOURCES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml", "pyproject.toml")
 
 
@@ -67,7 +67,7 @@ class HookConfig(NamedTuple):
     """Changes of what guards the project that no operator made, until they are recorded."""
     untrusted: Sequence[str] = ()
     """Configuration files that have no effect because the user does not trust them, and why."""
-    made: dict[Any, Any] | None = None
+    cache: dict[Any, Any] | None = None
     """Policies and rules that were made from the fields above, so that each is made once."""
 
     def policy_for(self, name: str) -> Policy:
@@ -75,47 +75,48 @@ class HookConfig(NamedTuple):
 
         A session is one circuit: the policies of `session/*` and `progress/*` in one.
         """
-        at = self._index(name)
-        if not name.startswith(SESSION):
-            return self._policy_at(at)
+        index = self._index(name)
+        if not name.startswith(SESSION_PREFIX):
+            return self._policy_at(index)
         progress = None
         if self.interventions.progress:
-            progress = self._index(f"progress/{name.removeprefix(SESSION)}")
+            progress = self._index(f"progress/{name.removeprefix(SESSION_PREFIX)}")
 
         more = None if progress is None else self._policy_at(progress)
-        return self._once((at, progress), lambda: session_policy(self._policy_at(at), more))
+        return self._once((index, progress), lambda: session_policy(self._policy_at(index), more))
 
     def listed_policy(self, name: str) -> Policy:
         """The policy of the first match, without the additions for sessions."""
         return self._policy_at(self._index(name))
 
     def _index(self, name: str) -> int:
-        for at, (glob, _) in enumerate(self.circuits):
+        for index, (glob, _) in enumerate(self.circuits):
             if _matches(glob, name):
-                return at
+                return index
         raise KeyError(name)
 
-    def _policy_at(self, at: int) -> Policy:
-        return self._once(at, lambda: load_policy(self.circuits[at][1]))
+    def _policy_at(self, index: int) -> Policy:
+        return self._once(index, lambda: load_policy(self.circuits[index][1]))
 
     def _once(self, key: Any, make: Callable[[], T]) -> T:
-        if self.made is None:
+        if self.cache is None:
             return make()
-        if key not in self.made:
-            self.made[key] = make()
-        found: T = self.made[key]
+        if key not in self.cache:
+            self.cache[key] = make()
+        found: T = self.cache[key]
         return found
 
     def is_configured(self, name: str) -> bool:
         return any(_matches(glob, name) for glob, _ in self.circuits[: self.own])
 
-    def broken_rule(self, deed: Any, place: Any, only: str = "") -> str | None:
+    def broken_rule(self, effects: Any, place: Any, only: str = "") -> str | None:
         """The absolute rule that a deed breaks, of those whose names begin with `only`."""
         from switchgear._rules.rules import judge_effects, load_rules_about  # noqa: PLC0415  before a tool
 
-        made: dict[int, Any] = self._once("rules", dict)
-        rules = load_rules_about(list(self.rules), deed, made)
-        broken = judge_effects((rule for rule in rules if rule.name.startswith(only)), deed, place)
+        cache: dict[int, Any] = self._once("rules", dict)
+        rules = load_rules_about(list(self.rules), effects, cache)
+        named = (rule for rule in rules if rule.name.startswith(only))
+        broken = judge_effects(named, effects, place)
         return None if broken is None else str(broken)
 
 
@@ -133,73 +134,74 @@ def config_of(root: str, *, during_call: bool | None = None) -> HookConfig:
     `during_call`: a tool call has just ended, so what has changed changed during it; false: an event
     outside a call; `None`: not known, for a process that only looks.
     """
-    place = place_of(root)
-    about = (root, _mark(place), os.environ.get(STORE_VARIABLE), os.environ.get(STORY_VARIABLE))
-    kept = _kept.pop(place, None)
-    if kept is not None and kept[0] != about:
-        kept = None
-    data = read(place) if kept is None else kept[1]
-    if data is not None and is_current(root, place, data, during_call=during_call):
-        made = loaded(data, root) if kept is None else kept[2]
+    path = compiled_path(root)
+    variables = (os.environ.get(STORE_VARIABLE), os.environ.get(STORY_VARIABLE))
+    cache_key = (root, _file_state(path), variables)
+    cached = _cached.pop(path, None)
+    if cached is not None and cached[0] != cache_key:
+        cached = None
+    data = read(path) if cached is None else cached[1]
+    if data is not None and is_current(root, path, data, during_call=during_call):
+        cache = load(data, root) if cached is None else cached[2]
         is_constant = "${" not in data["store"]
-        if is_constant and about[1] is not None and about[1] == _mark(place):
-            _kept[place] = (about, data, made)
-            while len(_kept) > MOST_KEPT:
-                del _kept[next(iter(_kept))]
-        return made
+        if is_constant and cache_key[1] is not None and cache_key[1] == _file_state(path):
+            _cached[path] = (cache_key, data, cache)
+            while len(_cached) > MAX_CACHED:
+                del _cached[next(iter(_cached))]
+        return cache
     from switchgear._hooks.recompile import recompiled  # noqa: PLC0415  only after a change
 
-    return recompiled(root, place, during_call=during_call)
+    return recompiled(root, path, during_call=during_call)
 
 
-_kept: dict[str, tuple[Any, dict[str, Any], HookConfig]] = {}
+_cached: dict[str, tuple[Any, dict[str, Any], HookConfig]] = {}
 """The configurations that this process has read last, by the paths of their files."""
 
 
-def _mark(place: str) -> tuple[int, ...] | None:
+def _file_state(path: str) -> tuple[int, ...] | None:
     """The identity of a file: changes when the file is replaced or changed."""
     try:
-        found = os.lstat(place)
+        found = os.lstat(path)
     except OSError:
         return None
     return found.st_ctime_ns, found.st_ino, found.st_dev, found.st_size, found.st_mode
 
 
-def is_current(root: str, place: str, data: Mapping[str, Any], *, during_call: bool | None) -> bool:
+def is_current(root: str, path: str, data: Mapping[str, Any], *, during_call: bool | None) -> bool:
     """Whether a compiled configuration is up to date: no source has changed, and no repair is pending."""
     if data.get("mark") != signature(root, data):
         return False
     if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
         return False
-    return is_valid(place, data)
+    return is_valid(path, data)
 
 
-def is_valid(place: str, data: Mapping[str, Any]) -> bool:
+def is_valid(path: str, data: Mapping[str, Any]) -> bool:
     """Whether a file holds a configuration, and was written last by Switchgear.
 
     By its time of change and inode, which the seal in the user's state folder has: a file that
     another program wrote or damaged is recompiled.
     """
     try:
-        return "store" in data and read_private(_seal_of(place), 200) == _seal(place)
+        return "store" in data and read_private(_seal_path(path), 200) == _seal(path)
     except OSError:
         return False
 
 
-def _seal(place: str) -> bytes:
-    found = os.lstat(place)
+def _seal(path: str) -> bytes:
+    found = os.lstat(path)
     return f"{found.st_ctime_ns} {found.st_ino} {found.st_size}".encode()
 
 
-def _seal_of(place: str) -> str:
-    return os.path.join(state_folder("guard"), f"compiled-{digest(place)}")
+def _seal_path(path: str) -> str:
+    return os.path.join(state_folder("guard"), f"compiled-{digest(path)}")
 
 
-def place_of(root: str) -> str:
-    return os.path.join(os.path.dirname(default_file(root)), NAME)
+def compiled_path(root: str) -> str:
+    return os.path.join(os.path.dirname(default_file(root)), COMPILED_NAME)
 
 
-def use_all_modules() -> None:
+def enable_site_packages() -> None:
     """Make everything importable that an ordinary process could import."""
     if sys.flags.no_site:
         import site  # noqa: PLC0415
@@ -214,11 +216,11 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     the settings in which there was a hook when `data` was compiled.
     """
     named = os.environ.get(CONFIG_VARIABLE, "")
-    told = os.environ.get("XDG_CONFIG_HOME", "")
-    base = told if os.path.isabs(told) else os.path.expanduser("~/.config")
+    config_home = os.environ.get("XDG_CONFIG_HOME", "")
+    base = config_home if os.path.isabs(config_home) else os.path.expanduser("~/.config")
     # The user's own configuration, and the records of trusted files.
     own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]] + [state_folder("trust")]
-    places = [*([named] if named else []), *_places(root), *own]
+    places = [*([named] if named else []), *_config_paths(root), *own]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     marks: list[list[Any]] = [[FORMAT, root, *own]]  # another HOME has other protected files
     wired = () if data is None else (*data.get("wired", ()), *data.get("watched", ()))
@@ -233,7 +235,7 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
     return marks
 
 
-def _places(root: str) -> list[str]:
+def _config_paths(root: str) -> list[str]:
     home = os.path.realpath(os.path.expanduser("~"))
     folder = os.path.realpath(root)
     found: list[str] = []
@@ -245,46 +247,46 @@ def _places(root: str) -> list[str]:
         folder = above
 
 
-def read(place: str) -> dict[str, Any] | None:
+def read(path: str) -> dict[str, Any] | None:
     """The content of the file; `None`: there is none that can be trusted."""
-    data = read_own(place)
+    data = read_private_json(path)
     return data if isinstance(data, dict) and data.get("format") == FORMAT else None
 
 
-def read_own(place: str) -> Any:
+def read_private_json(path: str) -> Any:
     """The JSON in a file that only this user could have written; `None`: there is none."""
-    return parsed(read_private(place, LARGEST_BYTES) or b"null")
+    return parsed(read_private(path, MAX_BYTES) or b"null")
 
 
-def write(place: str, data: dict[str, Any]) -> None:
+def write(path: str, data: dict[str, Any]) -> None:
     """Save it atomically for the next hook; where that fails, each hook recompiles."""
     try:
-        make_folder(place)
-        write_whole(place, json.dumps(data))
-        write_private(_seal_of(place), _seal(place))
+        make_folder(path)
+        write_whole(path, json.dumps(data))
+        write_private(_seal_path(path), _seal(path))
     except OSError:
         return
 
 
-def make_folder(place: str) -> None:
+def make_folder(path: str) -> None:
     """The folder of a Switchgear file, private to this user and not in git. Raises OSError."""
-    keep_out_of_git(os.path.dirname(place))
-    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+    keep_out_of_git(os.path.dirname(path))
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
 
 
-def loaded(data: dict[str, Any], root: str) -> HookConfig:
+def load(data: dict[str, Any], root: str) -> HookConfig:
     """The settings of a compiled configuration, for the project at `root`."""
     fields = {name: data[name] for name in HookConfig._fields if name in data}
     plan = dict(data["interventions"])
     plan["when_alone"] = tuple(plan["when_alone"])
     fields["interventions"] = Interventions(**plan)
-    fields["store"] = os.environ.get(STORE_VARIABLE) or _fill_variables(data["store"])
+    fields["store"] = os.environ.get(STORE_VARIABLE) or _expand_variables(data["store"])
     fields["story"] = os.environ.get(STORY_VARIABLE) or data["story"]
     fields["root"] = root
-    return HookConfig(**fields, made={})
+    return HookConfig(**fields, cache={})
 
 
-def _fill_variables(url: str) -> str:
+def _expand_variables(url: str) -> str:
     """The URL with its variables replaced; the compiled file does not contain their values."""
     for part in url.split("${")[1:]:
         name = part.partition("}")[0]

@@ -1,4 +1,4 @@
-"""Facts about a call: its operation, its files, the rule it would break, what it changed."""
+"""Facts about a tool call: its kind of operation, the rule that it would break, what it changed."""
 
 import os
 import stat
@@ -55,7 +55,7 @@ _NETWORK_PROGRAMS = {
 
 
 def kind_of(tool: str, commands: Sequence[Sequence[str]] = ()) -> str:
-    """The kind of a call: of a shell, by the commands that it runs, each as its words.
+    """The kind of operation of a tool call. A shell call is classified by its commands, each a list of words.
 
     >>> kind_of("Edit"), kind_of("mcp__github__create_issue"), kind_of("telepathy")
     ('file_edit', 'mcp/github', 'other')
@@ -66,10 +66,10 @@ def kind_of(tool: str, commands: Sequence[Sequence[str]] = ()) -> str:
     if name.startswith("mcp__"):
         return f"mcp/{safe_id(name.split('__')[1])[:60]}"
     kind = _KINDS.get(name.rsplit(".", 1)[-1], OTHER)
-    return _of_shell(commands) if kind == SHELL else kind
+    return _shell_kind(commands) if kind == SHELL else kind
 
 
-def _of_shell(commands: Sequence[Sequence[str]]) -> str:
+def _shell_kind(commands: Sequence[Sequence[str]]) -> str:
     """The most specific kind of the commands: starting an agent, git, network, else shell."""
     names = {words[0] for words in commands if words}
     if any(words[0] in _AGENTS for words in commands if len(words) > 1):
@@ -79,12 +79,12 @@ def _of_shell(commands: Sequence[Sequence[str]]) -> str:
     return SHELL if names.isdisjoint(_NETWORK_PROGRAMS) else NETWORK
 
 
-_NOISE = (
+_AGENT_PREFIXES = (
     *("Command:", "Directory:", "Signal:", "Process Group", "Background PIDs", "<"),
     "Exit Code:",
 )
 """Prefixes of lines that agents add to the output of a command."""
-_NOTHING = ("", "(empty)", "(none)", "(no output)")
+_EMPTY_OUTPUT = ("", "(empty)", "(none)", "(no output)")
 
 
 def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None) -> Signal:
@@ -107,8 +107,8 @@ def call_signal(facts: HookFacts, *, seconds: float | None, changed: int | None)
 def operation_signal(signal: Signal, kind: str, facts: HookFacts) -> Signal:
     """The signal of a call for its operation.
 
-    A non-zero exit (tests that fail, a search without a match) is not a failure of the shell; of
-    git, the network and agents it is a failure.
+    A non-zero exit code (failing tests, a search without matches) is not a failure of the shell. It is a
+    failure of git, the network and agents.
     """
     ok = signal.ok
     if ok is False and kind == SHELL and fields.exit_code(facts.error or "") is not None:
@@ -120,11 +120,11 @@ def args_text(args: Any) -> str:
     return fields.whole_text(args) or ""
 
 
-_TELLING = ("command", "cmd", "file_path", "path", "url", "pattern", "query", "description")
+_INFORMATIVE = ("command", "cmd", "file_path", "path", "url", "pattern", "query", "description")
 
 
 def last_step(facts: HookFacts) -> str:
-    """A call in one short line, for people: the tool, and its most informative argument.
+    """A call in one short line for display: the tool and its most informative argument.
 
     >>> from switchgear._agents.hook_protocol import HookFacts, Moment
     >>> last_step(HookFacts("codex", "x", Moment.BEFORE_TOOL, "s", tool="Bash", args={"command": "make"}))
@@ -132,12 +132,12 @@ def last_step(facts: HookFacts) -> str:
     """
     args: Any = facts.args
     if isinstance(args, dict):
-        args = next((args[key] for key in _TELLING if isinstance(args.get(key), str)), args)
+        args = next((args[key] for key in _INFORMATIVE if isinstance(args.get(key), str)), args)
     return redact(" ".join(f"{facts.tool} {args_text(args)}".split()), 120)
 
 
 def error_line(facts: HookFacts) -> str:
-    r"""One line that identifies a failure: its last output and exit code.
+    r"""One line that identifies a failure: its exit code and the end of its output.
 
     >>> from switchgear._agents.hook_protocol import HookFacts, Moment
     >>> facts = HookFacts("codex", "x", Moment.AFTER_TOOL, "s", tool="Bash", args={"command": "make"})
@@ -157,202 +157,209 @@ def error_line(facts: HookFacts) -> str:
     significant = [
         line
         for line in lines
-        if line not in _NOTHING and not line.startswith(_NOISE) and fields.exit_code(line) is None
+        if line not in _EMPTY_OUTPUT
+        and not line.startswith(_AGENT_PREFIXES)
+        and fields.exit_code(line) is None
     ]
     if not significant:
         command = facts.args.get("command", "") if isinstance(facts.args, dict) else ""
         of = f" of {command}" if isinstance(command, str) and command else ""
         return redact(f"exit code {code}{of}")
-    # The end shows what went wrong; the beginning is often the same for every failure.
+    # The end shows the cause; the beginning is often the same for every failure.
     tail = redact_end(" ".join(significant), LONGEST - 20)
     return redact(f"exit code {code}: {tail}")
 
 
-LARGEST_BYTES = 1_000_000
-"""A larger file is identified by its size and time."""
-LARGEST_SCRIPT = 16_384
-LARGEST_PATCH = 262_144
-MOST_SCRIPTS = 4
+MAX_DIGESTED_BYTES = 1_000_000
+"""Larger files are compared by size and modification time instead of content."""
+MAX_SCRIPT_BYTES = 16_384
+MAX_PATCH_BYTES = 262_144
+MAX_SCRIPTS = 4
 TEST_HINTS = (" passed", " failed", "FAIL", "Ran ", " error in ", "ok ", "ok\t", "ok\\t")
-"""One of these is in every summary of tests: most outputs need no closer look."""
+"""Every test summary contains one of these; other outputs are not parsed."""
 _ENCODED = ("arguments", "input", "args", "parameters", "params", "tool_input")
-"""Inputs that may be a JSON object as a text."""
-_NAMES = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
-"""Arguments with the path of a written file; files written by a shell are not searched for."""
+"""Arguments that may contain a JSON object as a string."""
+_PATH_ARGUMENTS = frozenset({"file_path", "filePath", "notebook_path", "absolute_path", "path"})
+"""Arguments with the path of a written file. Files that a shell command writes are not determined."""
 
 
 class CallInspection(NamedTuple):
-    """Facts about a call before it is made."""
+    """Facts about a call before it runs."""
 
     kind: str
     changes: int = 0
+    """The number of files that it would change."""
     broken: str | None = None
-    """The rule that it would break."""
+    """The rule that it would break; `None`: none."""
 
 
-def look_at(facts: HookFacts, known: HookConfig) -> CallInspection:
-    """What a call would do, and the rule that it would break, if any."""
+def inspect_tool_call(facts: HookFacts, config: HookConfig) -> CallInspection:
+    """The kind of a call, the number of files that it would change, and the rule that it would break."""
     from switchgear._breaker.rules import place_at  # noqa: PLC0415
     from switchgear._rules.effects import call_effects, types_into_shell  # noqa: PLC0415  only before a tool
 
     is_before = facts.moment is Moment.BEFORE_TOOL
     typed = is_before and types_into_shell(facts.tool, facts.args) is not None
-    place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
-    deed = call_effects(facts.tool, facts.args, place)
+    place = place_at(config.root, cwd=facts.cwd, protected=config.protected)
+    effects = call_effects(facts.tool, facts.args, place)
     broken: object = (
-        known.broken_rule(deed, place)
-        or (typed and _rule_broken_by_input(facts, known, place))
-        or _rule_broken_by_json(facts, known, place)
-        or _rule_broken_by_kill(deed.commands)
-        or _rule_broken_by_git_clean(deed, known, place)
-        or _rule_broken_by_patch(deed.patches, known, place)
+        config.broken_rule(effects, place)
+        or (typed and _rule_broken_by_input(facts, config, place))
+        or _rule_broken_by_json(facts, config, place)
+        or _rule_broken_by_kill(effects.commands)
+        or _rule_broken_by_git_clean(effects, config, place)
+        or _rule_broken_by_patch(effects.patches, config, place)
     )
-    for script in deed.runs[:MOST_SCRIPTS] if not broken else ():
-        text = _orders_in(script)
+    for script in effects.runs[:MAX_SCRIPTS] if not broken else ():
+        text = _script_about_switchgear(script)
         if text and not broken:
             inner = call_effects(facts.tool, {"command": text}, place)
-            broken = None if inner.unread else known.broken_rule(inner, place, "guard/")
-    if is_before and not broken and facts.agent == "codex":  # the one that writes to shells
+            broken = None if inner.unread else config.broken_rule(inner, place, "guard/")
+    if is_before and not broken and facts.agent == "codex":  # the only agent that writes to running shells
         from switchgear._hooks.shell_input import keep_start  # noqa: PLC0415
 
-        keep_start(facts, known.root)
-    touched = {path for path in (*deed.writes, *deed.deletes) if not path.startswith("/dev/")}
-    kind = kind_of(facts.tool, deed.commands)
+        keep_start(facts, config.root)
+    touched = {path for path in (*effects.writes, *effects.deletes) if not path.startswith("/dev/")}
+    kind = kind_of(facts.tool, effects.commands)
     return CallInspection(kind, len(touched), redact(str(broken)) if broken else None)
 
 
 def _broken_rule(
-    tool: str, inputs: Any, known: HookConfig, place: "Place", only: str = ""
+    tool: str, inputs: Any, config: HookConfig, place: "Place", only: str = ""
 ) -> str | None:
-    """The rule that a call breaks, of those whose names begin with `only`."""
+    """The rule that a call breaks, among those whose names begin with `only`."""
     from switchgear._rules.effects import call_effects  # noqa: PLC0415  only before a tool
 
-    return known.broken_rule(call_effects(tool, inputs, place), place, only)
+    return config.broken_rule(call_effects(tool, inputs, place), place, only)
 
 
-def _rule_broken_by_json(facts: HookFacts, known: HookConfig, place: "Place") -> str | None:
-    """The rule that JSON objects inside text inputs break; some agents send arguments that way."""
+def _rule_broken_by_json(facts: HookFacts, config: HookConfig, place: "Place") -> str | None:
+    """The rule that is broken by JSON objects in string arguments; some agents send arguments that way."""
     args = facts.args
     for given in [args, *(fields.at(args, key) for key in _ENCODED)]:
         text = fields.text(given)
         inputs = fields.parsed(text) if text.lstrip().startswith("{") else None
-        broken = None if inputs is None else _broken_rule(facts.tool, inputs, known, place)
+        broken = None if inputs is None else _broken_rule(facts.tool, inputs, config, place)
         if broken is not None:
             return broken
     return None
 
 
-def _rule_broken_by_input(facts: HookFacts, known: HookConfig, place: "Place") -> str | None:
-    """The rule that input to a running shell breaks, together with all earlier input."""
+def _rule_broken_by_input(facts: HookFacts, config: HookConfig, place: "Place") -> str | None:
+    """The rule that the whole input of a running shell breaks, including this call's."""
     from switchgear._hooks.shell_input import keep_piece, piece  # noqa: PLC0415
     from switchgear._rules.rules import Broken  # noqa: PLC0415
 
-    found = piece(facts, known.root)
+    found = piece(facts, config.root)
     if found is None:
         return None
     if found.unread:
         return str(Broken("readable", found.unread, "what cannot be parsed cannot be checked"))
     for inputs in found.calls:
-        broken = _broken_rule(facts.tool, inputs, known, place)
+        broken = _broken_rule(facts.tool, inputs, config, place)
         if broken is not None:
             return broken
-    keep_piece(facts, known.root)
+    keep_piece(facts, config.root)
     return None
 
 
-def _orders_in(script: str) -> str:
-    """The text of a shell script that mentions Switchgear; empty for other files."""
-    text = _text_of(script, LARGEST_SCRIPT)
+def _script_about_switchgear(script: str) -> str:
+    """The content of a shell script that mentions Switchgear; empty for other files."""
+    text = _read_text(script, MAX_SCRIPT_BYTES)
     is_shell = not text.startswith("#!") or "sh" in text.partition("\n")[0]
     return text if is_shell and "switchgear" in text.lower() else ""
 
 
-def _text_of(path: str, most: int) -> str:
-    """The content of a text file; empty if it is larger than `most` bytes or binary."""
+def _read_text(path: str, max_bytes: int) -> str:
+    """The content of a text file; empty if it is larger than `max_bytes` or binary."""
     try:
-        data = read_regular(path, most + 1)
+        data = read_regular(path, max_bytes + 1)
     except (OSError, ValueError):
         return ""
-    small = len(data) <= most and b"\0" not in data
-    return data.decode(errors="replace") if small else ""
+    is_usable = len(data) <= max_bytes and b"\0" not in data
+    return data.decode(errors="replace") if is_usable else ""
 
 
-def _rule_broken_by_git_clean(deed: "Effects", known: HookConfig, place: "Place") -> str | None:
-    """The rule that `git clean` and similar commands break; only here it is known what git tracks.
+def _rule_broken_by_git_clean(effects: "Effects", config: HookConfig, place: "Place") -> str | None:
+    """The rule that `git clean` and similar commands break, according to what git tracks.
 
     In another project, `git clean` deletes files outside the workspace.
     """
-    if not deed.sweeps:
+    if not effects.sweeps:
         return None
-    from switchgear._hooks.git_state import swept  # noqa: PLC0415  seldom
+    from switchgear._hooks.git_state import discarded_file  # noqa: PLC0415  rarely needed
 
-    name = swept(deed.sweeps, known.root)
+    name = discarded_file(effects.sweeps, config.root)
     if name:
         return f"rule guard/git: it would discard {name} (commit it first)"
-    kinds = (sweep.partition(":") for sweep in deed.sweeps)
+    kinds = (sweep.partition(":") for sweep in effects.sweeps)
     cleaned = [where for kind, _, where in kinds if kind in {"untracked", "ignored"}]
-    inside = (known.root.rstrip("/") + "/", "//", "/**/")
+    inside = (config.root.rstrip("/") + "/", "//", "/**/")
     outside = tuple(where for where in cleaned if not f"{where}/".startswith(inside))
-    inner = deed._replace(deletes=outside)
-    return known.broken_rule(inner, place, "deletes/outside") if outside else None
+    inner = effects._replace(deletes=outside)
+    return config.broken_rule(inner, place, "deletes/outside") if outside else None
 
 
-def _rule_broken_by_patch(patches: Sequence[str], known: HookConfig, place: "Place") -> str | None:
-    """The rule that a patch file breaks, by the files that it names."""
-    for path in patches[:MOST_SCRIPTS]:
-        text = _text_of(path, LARGEST_PATCH)
+def _rule_broken_by_patch(patches: Sequence[str], config: HookConfig, place: "Place") -> str | None:
+    """The rule that is broken by the changes in a patch file."""
+    for path in patches[:MAX_SCRIPTS]:
+        text = _read_text(path, MAX_PATCH_BYTES)
         if text and ("+++ " in text or "--- " in text or "rename " in text):
-            broken = _broken_rule("apply_patch", {"patch": text}, known, place, "guard/")
+            broken = _broken_rule("apply_patch", {"patch": text}, config, place, "guard/")
             if broken is not None:
                 return broken
     return None
 
 
 def _rule_broken_by_kill(commands: Iterable[Sequence[str]]) -> str | None:
-    """The rule that killing a process of Switchgear breaks; process ids are known only here."""
+    """The rule that is broken by a command that would kill a process of Switchgear."""
     commands = list(commands)
     kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:
         return None
-    from switchgear._hooks.interrupt import finds_ours, would_end_ours  # noqa: PLC0415  seldom
+    from switchgear._hooks.interrupt import searches_for_switchgear, would_kill_switchgear  # noqa: PLC0415  rarely needed
     from switchgear._rules.rules import one_line  # noqa: PLC0415
 
-    # Process ids that are known only at run time: those that it searches for.
-    found = [words for words in commands if finds_ours(words)]
-    for words in (*kills, *found):
-        if would_end_ours(words) or words in found:
+    # `kill $(pgrep …)`: the process ids are not known yet, but the search shows what they are.
+    searches = [words for words in commands if searches_for_switchgear(words)]
+    for words in (*kills, *searches):
+        if would_kill_switchgear(words) or words in searches:
             return f"rule guard/killed: {one_line(' '.join(words))} (it is the guard)"
     return None
 
 
-def state_after(facts: HookFacts, known: HookConfig) -> str | None:
-    """A key of the files that a call has written, as they are now; `None`: it has written none.
+def state_after(facts: HookFacts, config: HookConfig) -> str | None:
+    """A digest of the contents of the files that a call has written; `None`: it has written none.
 
-    New contents are a new key, and what is undone has its old one again.
+    If a change is undone, the digest is the earlier one again.
     """
-    if facts.ok is False or not isinstance(facts.args, dict) or not _NAMES & facts.args.keys():
+    if (
+        facts.ok is False
+        or not isinstance(facts.args, dict)
+        or not _PATH_ARGUMENTS & facts.args.keys()
+    ):
         return None
     from switchgear._breaker.rules import place_at  # noqa: PLC0415
     from switchgear._rules.effects import call_effects  # noqa: PLC0415  only after an edit
 
-    place = place_at(known.root, cwd=facts.cwd, protected=known.protected)
+    place = place_at(config.root, cwd=facts.cwd, protected=config.protected)
     written = call_effects(facts.tool, facts.args, place).writes
-    return digest("\0".join(map(_contents, written))) if written else None
+    return digest("\0".join(map(_content_key, written))) if written else None
 
 
-def _contents(path: str) -> str:
-    """The name of a file and a digest of its contents."""
+def _content_key(path: str) -> str:
+    """The path of a file and a digest of its content."""
     try:
         found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_BYTES:
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_DIGESTED_BYTES:
             return f"{path}: {found.st_size} {found.st_mtime_ns}"
-        return f"{path}: {digest(read_regular(path, LARGEST_BYTES).decode('latin-1'))}"
+        return f"{path}: {digest(read_regular(path, MAX_DIGESTED_BYTES).decode('latin-1'))}"
     except (OSError, ValueError) as error:
         return f"{path}: {type(error).__name__}"
 
 
 def failing_tests_of(facts: HookFacts) -> str | None:
-    """A key of the failing tests in the output of a call; `None`: it was not a test run."""
+    """A key of the failing tests in the output of a call; `None`: the call was not a test run."""
     output = facts.result or facts.error or ""
     if not any(hint in output for hint in TEST_HINTS):
         return None
@@ -364,7 +371,7 @@ def failing_tests_of(facts: HookFacts) -> str | None:
 
 
 def _texts_in(result: str) -> str:
-    """The texts of a result that is a JSON object; a truncated object is returned as it is."""
+    """The string values of a result that is a JSON object; a truncated object is returned with its line breaks."""
     found = fields.parsed(result)
     if found is None:
         return result.replace("\\n", "\n")
@@ -372,7 +379,7 @@ def _texts_in(result: str) -> str:
 
 
 def call_id(facts: HookFacts) -> str:
-    """The agent's id of the call; without one, equal calls are matched in order."""
+    """The agent's id of the call; without one, a digest of the call: equal calls are matched in order."""
     if facts.call_id:
         return redact(facts.call_id, 120)
     return "#" + digest(f"{facts.tool}\0{args_text(facts.args)}")

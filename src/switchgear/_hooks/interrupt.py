@@ -14,13 +14,13 @@ from stat import S_ISREG
 from switchgear._agents.registry import hook_row
 from switchgear._rules.patterns import text_contains
 
-FURTHEST = 12
+MAX_ANCESTORS = 12
 """Number of ancestors to check."""
-_PIDFD_GETFD = 438
+_SYS_PIDFD_GETFD = 438
 """The number of this system call on Linux."""
 GRACE_S = 0.3
 """How long the agent has to react to the refusal before it is interrupted."""
-_LINES = (
+_COMMAND_LINES = (
     "switchgear serve",
     "switchgear/_hooks/resident.py",
     "switchgear/_hooks/escalation_agent.py",
@@ -36,7 +36,7 @@ def agent_process(agent: str, start: int | None = None) -> int | None:
     `start` is where to begin looking upwards; default: the parent of this process.
     """
     pid = os.getppid() if start is None else start
-    for _ in range(FURTHEST):
+    for _ in range(MAX_ANCESTORS):
         if pid <= 1:
             return None
         found = _process_info(pid)
@@ -72,7 +72,7 @@ def is_agent(agent: str, words: list[str]) -> bool:
     return any(name in program.split("/")[:-1] for name in (*names, f"{names[0]}-cli"))
 
 
-def is_ours(pid: int) -> bool:
+def is_switchgear(pid: int) -> bool:
     """Whether a process is one of Switchgear's: a watcher, a server, a hook."""
     found = _process_info(pid)
     if found is None:
@@ -83,33 +83,37 @@ def is_ours(pid: int) -> bool:
     )
 
 
-_FINDERS = frozenset(("pgrep", "pidof", "grep", "egrep", "fgrep", "rg", "awk", "lsof", "fuser"))
+_SEARCH_PROGRAMS = frozenset(
+    ("pgrep", "pidof", "grep", "egrep", "fgrep", "rg", "awk", "lsof", "fuser")
+)
 """Programs that search for process ids."""
 
 
-def finds_ours(words: Sequence[str]) -> bool:
+def searches_for_switchgear(words: Sequence[str]) -> bool:
     """Whether a command searches for processes of Switchgear by a part of their command line."""
-    if not words or words[0] not in _FINDERS:
+    if not words or words[0] not in _SEARCH_PROGRAMS:
         return False
     texts = [text for word in words[1:] for text in (word, *word.split("/")[1:2])]  # awk '/x/ …'
     parts = [text.replace("[", "").replace("]", "").strip("/{}^$*. ") for text in texts]
-    return any(len(part) > 3 and part in line for part in parts for line in _LINES)
+    return any(len(part) > 3 and part in line for part in parts for line in _COMMAND_LINES)
 
 
-def would_end_ours(words: Sequence[str]) -> bool:
+def would_kill_switchgear(words: Sequence[str]) -> bool:
     """Whether `kill`, `pkill` or `killall` with these words would end a process of Switchgear's.
 
     By its number, as one of all (`kill -9 -1`), or by a part of its command line.
     """
     program, *rest = words
     if program != "kill":
-        return any(_finds(word, line) for word in rest for line in _LINES)
+        return any(_matches_literally(word, line) for word in rest for line in _COMMAND_LINES)
     all_processes = len(rest) > 1 and rest[-1] == "-1"
     numbers = [word.lstrip("-") for word in rest]
-    return all_processes or any(each.isdecimal() and is_ours(int(each[:10])) for each in numbers)
+    return all_processes or any(
+        each.isdecimal() and is_switchgear(int(each[:10])) for each in numbers
+    )
 
 
-def _finds(pattern: str, line: str) -> bool:
+def _matches_literally(pattern: str, line: str) -> bool:
     """Whether a pattern of `pkill` matches a command line, by its literal parts: `switch.*`."""
     for choice in pattern.replace("(", "|").replace(")", "|").split("|"):
         pieces = "".join(" * " if sign in ".*?+^$[]{}\\" else sign for sign in choice).split(" * ")
@@ -128,7 +132,7 @@ def is_headless(agent: str, words: Sequence[str]) -> bool:
     return any(word in hook_row(agent).headless for word in words[1:])
 
 
-def _has_screen(pid: int) -> bool:
+def _has_terminal(pid: int) -> bool:
     try:
         return os.readlink(f"/proc/{pid}/fd/1").startswith(("/dev/pts/", "/dev/tty"))
     except OSError:
@@ -144,7 +148,7 @@ def show_headless(agent: str, text: str, pid: int | None) -> bool:
     found = None if pid is None else _process_info(pid)
     if pid is None or found is None:
         return False
-    if not is_headless(agent, found[2]) and _has_screen(pid):
+    if not is_headless(agent, found[2]) and _has_terminal(pid):
         return False
     try:
         with open(_error_output(pid), "wb", buffering=0) as file:
@@ -176,7 +180,7 @@ def _duplicate_descriptor(pid: int, number: int) -> int:
 
     there = os.pidfd_open(pid)
     try:
-        file = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, there, number, 0))
+        file = int(ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, there, number, 0))
         if file < 0:
             raise OSError(ctypes.get_errno(), "pidfd_getfd")
         return file
@@ -240,7 +244,7 @@ def _descendants(pid: int) -> list[int]:
     waiting = list(children.get(pid, ()))
     while waiting:
         each = waiting.pop(0)
-        if each == os.getpid() or is_ours(each):
+        if each == os.getpid() or is_switchgear(each):
             continue
         found_so_far.append(each)
         waiting += children.get(each, ())

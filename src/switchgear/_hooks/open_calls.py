@@ -1,11 +1,11 @@
 """The open calls of a session, and the results that are not yet recorded on its circuits.
 
-A part of the session's note (`Notes.more`), so it lives in the store, is changed in the same
-transaction as the circuits, and is bounded. A call whose end never comes is a lease that runs out.
+This state is a part of the session's note (`Notes.more`): it is in the store, it changes in the same
+transaction as the circuits, and its size is bounded. A call whose end is never reported expires with its lease.
 
-Each agent of a session, sub-agents too, has its own lane. In a lane, calls that overlap are
-one step: parallel tools are counted once, and the lane's circuit is checked and recorded on once for them.
-Where the agent reports the end of a batch of tools, the step ends there.
+Each agent of a session, including sub-agents, has its own lane. Overlapping calls in a lane are one step: the
+lane's circuit admits and records them once. If the agent reports the end of a batch of tools, the step ends
+there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 from switchgear._agents.hook_protocol import Action, Ruling, WorkAfterReply, allow
 from switchgear._core.types import AgentStep, Permit, Signal
 
-MOST_CALLS = 64
-"""Open calls of a session; beyond that the oldest is given up."""
-MOST_PARTS = 32
-MOST_LANES = 32
-MOST_ANSWERS = 16
-"""Maximum number of events of a session whose rulings are kept."""
-_LONGEST = 1500
-"""Characters kept of the arguments and the result of a call until its step is recorded."""
+MAX_CALLS = 64
+"""Maximum number of open calls of a session; the oldest is given up."""
+MAX_PARTS = 32
+MAX_LANES = 32
+MAX_RULINGS = 16
+"""Maximum number of a session's events whose rulings are kept."""
+_MAX_CHARS = 1500
+"""Maximum length of a call's arguments and result until its step is recorded."""
 
 Permits = dict[str, Permit]
-Granted = Mapping[str, Permit]
 
 
 class OpenCall(NamedTuple):
@@ -33,36 +32,36 @@ class OpenCall(NamedTuple):
     tool: str
     kind: str
     changes: int
-    """How many files it changes, as far as known before it is done."""
+    """The number of files that the call would change, as far as this is known before it runs."""
     began_s: float
     until_s: float
-    """When it is given up."""
+    """When the call is given up."""
     permits: Permits
-    """Its permits of circuits that record this call alone."""
+    """The permits of the circuits that record this call, in addition to the agent's circuit."""
     context_used: float | None = None
 
 
 class CallLane(NamedTuple):
-    """The calls and permits of one agent of a session, or of one of its sub-agents."""
+    """The calls and permits of one agent or sub-agent of a session."""
 
     parts: tuple[Signal, ...] = ()
-    """The calls of the step that are done and not yet recorded."""
-    permits: Granted = {}  # noqa: RUF012  never changed
+    """The finished calls of the current step, which is not recorded yet."""
+    permits: Mapping[str, Permit] = {}
     """The permit of the step."""
     batches: bool = False
-    """Whether the agent reports when a batch of tools is done."""
+    """Whether the agent reports the end of a batch of tools."""
     stopped: str = ""
-    """Why a sub-agent must not continue."""
+    """Why a sub-agent must not continue; empty: it may."""
 
 
-class Book(NamedTuple):
-    """How far a transcript was read, and what was charged for its last answers."""
+class ReadPosition(NamedTuple):
+    """How far a transcript was read, and what was charged for its last responses."""
 
     offset: int = 0
-    answers: Mapping[str, tuple[int, ...]] = {}
-    """The counts that were charged for the last answers."""
+    charged: Mapping[str, tuple[int, ...]] = {}
+    """The token counts that were charged for the last responses, by their ids."""
     model: str = ""
-    """The last model that was named."""
+    """The last model that the transcript named."""
 
 
 class CallsState(NamedTuple):
@@ -70,21 +69,21 @@ class CallsState(NamedTuple):
 
     calls: tuple[OpenCall, ...] = ()
     lanes: Mapping[str, CallLane] = {}
-    told: Mapping[str, float] = {}
+    warned_heat: Mapping[str, float] = {}
     """The heat of each circuit at the last warning."""
-    books: Mapping[str, Book] = {}
+    positions: Mapping[str, ReadPosition] = {}
     """How far the transcript of each agent of the session was read."""
     unpriced: tuple[str, ...] = ()
-    """The models whose unknown price was reported."""
-    answers: Mapping[str, Sequence[Any]] = {}
-    """The rulings on the last events, by their identifiers: an event that is decided again, because the
-    process that had decided it was killed before it responded, is not counted again."""
+    """The models for which an unknown price was reported."""
+    rulings: Mapping[str, Sequence[Any]] = {}
+    """The rulings on the last events, by their identifiers. If the process that decided an event was killed
+    before it responded, the event is decided again, but not counted again."""
 
-    def opened(self, call: OpenCall) -> "CallsState":
+    def with_call(self, call: OpenCall) -> "CallsState":
         others = tuple(each for each in self.calls if each.id != call.id or call.id[:1] == "#")
         return self._replace(calls=(*others, call))
 
-    def found(self, call_id: str, lane: str) -> OpenCall | None:
+    def find(self, call_id: str, lane: str) -> OpenCall | None:
         for call in self.calls:
             if call.id == call_id and call.lane == lane:
                 return call
@@ -95,7 +94,7 @@ class CallsState(NamedTuple):
         index = self.calls.index(call)
         return self._replace(calls=self.calls[:index] + self.calls[index + 1 :])
 
-    def in_lane(self, name: str) -> tuple[OpenCall, ...]:
+    def calls_in(self, name: str) -> tuple[OpenCall, ...]:
         return tuple(call for call in self.calls if call.lane == name)
 
     def lane(self, name: str) -> CallLane:
@@ -106,45 +105,52 @@ class CallsState(NamedTuple):
         lanes = {key: value for key, value in self.lanes.items() if key != name}
         if lane is not None and lane != CallLane():
             lanes = {**lanes, name: lane}
-        return self._replace(lanes=dict([*lanes.items()][-MOST_LANES:]))
+        return self._replace(lanes=dict([*lanes.items()][-MAX_LANES:]))
 
-    def with_answer(
-        self, event: str, ruling: Ruling, errand: WorkAfterReply | None
+    def with_ruling(
+        self, event: str, ruling: Ruling, work_after: WorkAfterReply | None
     ) -> "CallsState":
         """The state with the ruling on an event. Without an identifier the ruling is not kept."""
         if not event:
             return self
-        is_plain = errand is None and ruling == allow()
-        given = () if is_plain else (list(ruling), None if errand is None else list(errand))
-        return self._replace(answers=dict([*self.answers.items(), (event, given)][-MOST_ANSWERS:]))
+        is_plain = work_after is None and ruling == allow()
+        given = () if is_plain else (list(ruling), None if work_after is None else list(work_after))
+        return self._replace(rulings=dict([*self.rulings.items(), (event, given)][-MAX_RULINGS:]))
 
-    def answer_to(self, event: str) -> tuple[Ruling, WorkAfterReply | None] | None:
-        """The ruling on an event that was decided before; `None`: it is new."""
-        given = self.answers.get(event)
+    def earlier_ruling(self, event: str) -> tuple[Ruling, WorkAfterReply | None] | None:
+        """The ruling on an event that was decided before; `None`: the event is new."""
+        given = self.rulings.get(event)
         if given is None:
             return None
         if not given:
             return allow(), None
-        (action, *texts), errand = given
-        return Ruling(Action(action), *texts), None if errand is None else WorkAfterReply(*errand)
+        (action, *texts), work = given
+        work_after = None if work is None else WorkAfterReply(*work)
+        return Ruling(Action(action), *texts), work_after
 
-    def with_book(self, name: str, book: Book) -> "CallsState":
-        others = {key: value for key, value in self.books.items() if key != name}
-        books = dict([*others.items(), (name, book)][-MOST_LANES:])
-        return self._replace(books=books)
+    def with_position(self, name: str, position: ReadPosition) -> "CallsState":
+        others = {key: value for key, value in self.positions.items() if key != name}
+        positions = dict([*others.items(), (name, position)][-MAX_LANES:])
+        return self._replace(positions=positions)
 
 
 def dump(state: CallsState) -> dict[str, Any]:
-    """The state as `json` can write it: named tuples become lists."""
+    """The state as JSON values; `json` writes named tuples as lists."""
     lanes = {
         name: [[*map(_dump_part, parts)], *rest] for name, (parts, *rest) in state.lanes.items()
     }
-    facts = state._asdict()
-    return {"open": facts.pop("calls"), **facts, "lanes": lanes}
+    return {
+        "open": state.calls,
+        "lanes": lanes,
+        "told": state.warned_heat,
+        "books": state.positions,
+        "unpriced": state.unpriced,
+        "answers": state.rulings,
+    }
 
 
 def load(data: Mapping[str, Any]) -> CallsState:
-    """The inverse of `dump`. Data that cannot be read gives an empty state."""
+    """The inverse of `dump`. Unreadable data gives an empty state."""
     try:
         calls = tuple(
             OpenCall._make((*fields[:7], _load_permits(fields[7]), *fields[8:]))
@@ -154,27 +160,30 @@ def load(data: Mapping[str, Any]) -> CallsState:
             name: CallLane(tuple(_load_part(part) for part in parts), _load_permits(permits), *rest)
             for name, (parts, permits, *rest) in data.get("lanes", {}).items()
         }
-        books = {
-            name: Book(int(offset), {key: tuple(counts) for key, counts in read.items()}, model)
+        positions = {
+            name: ReadPosition(
+                int(offset), {key: tuple(counts) for key, counts in read.items()}, model
+            )
             for name, (offset, read, model) in data.get("books", {}).items()
         }
         return CallsState(
-            *(calls, lanes, dict(data.get("told", {})), books, tuple(data.get("unpriced", ()))),
-            dict(data.get("answers", {})),
+            calls,
+            lanes,
+            warned_heat=dict(data.get("told", {})),
+            positions=positions,
+            unpriced=tuple(data.get("unpriced", ())),
+            rulings=dict(data.get("answers", {})),
         )
     except (ValueError, TypeError, AttributeError, KeyError, IndexError):
         return CallsState()
 
 
-def step_of(parts: tuple[Signal, ...]) -> Signal:
-    """Several calls as the one step that they were.
-
-    It failed if one of them failed, with that error; it took as long as the longest.
-    """
+def merged_step(parts: tuple[Signal, ...]) -> Signal:
+    """One step for several overlapping calls: it has the first failure, if any, and the longest duration."""
     if len(parts) == 1:
         return parts[0]
-    acts = [part.step for part in parts if part.step is not None]
-    tools = dict.fromkeys(act.tool for act in acts)
+    steps = [part.step for part in parts if part.step is not None]
+    tools = dict.fromkeys(step.tool for step in steps)
     failed = next((part for part in parts if part.ok is False), None)
     known = [part.ok for part in parts if part.ok is not None]
     return Signal(
@@ -188,9 +197,9 @@ def step_of(parts: tuple[Signal, ...]) -> Signal:
         ),
         step=AgentStep(
             "+".join(tools)[:80],
-            "\n".join(act.args for act in acts),
-            "\n".join(act.result or "" for act in acts),
-            next((act.thought for act in acts if act.thought), None),
+            "\n".join(step.args for step in steps),
+            "\n".join(step.result or "" for step in steps),
+            next((step.thought for step in steps if step.thought), None),
         ),
         state=_last([part.state for part in parts]),
         failing_tests=_last([part.failing_tests for part in parts]),
@@ -211,11 +220,19 @@ def _load_permits(data: Mapping[str, Any]) -> Permits:
 
 
 def _dump_part(part: Signal) -> list[Any]:
-    act = part.step or AgentStep()
+    step = part.step or AgentStep()
     return [
-        *(act.tool, act.args[:_LONGEST], None if act.result is None else act.result[:_LONGEST]),
+        *(
+            step.tool,
+            step.args[:_MAX_CHARS],
+            None if step.result is None else step.result[:_MAX_CHARS],
+        ),
         *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
-        *(part.cost_micros, None if act.thought is None else act.thought[:_LONGEST], part.state),
+        *(
+            part.cost_micros,
+            None if step.thought is None else step.thought[:_MAX_CHARS],
+            part.state,
+        ),
         part.failing_tests,
     ]
 

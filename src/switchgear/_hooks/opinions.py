@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from switchgear._hooks.decide import EventDecision
 
 FOLDER = "opinions"
-BY = "second opinion"
+OPERATOR = "second opinion"
 WAIT_S = 1.5
 """How long a tool call waits for a requested opinion: a hook has 5 s for its circuits."""
-_LOOK_S = 0.05
-LONGEST_S = 150
+_POLL_S = 0.05
+PROCESS_LIMIT_S = 150
 """Ends the process whatever the other side does; the longest time limit of an opinion is 120 s."""
 
 
@@ -38,46 +38,46 @@ def folder_of(root: str) -> str:
     return os.path.join(os.path.dirname(default_file(root)), FOLDER)
 
 
-def settings_of(agent: "EventDecision") -> SecondOpinion:
-    return SecondOpinion(**(agent.known.second_opinion or {}))
+def settings_of(decision: "EventDecision") -> SecondOpinion:
+    return SecondOpinion(**(decision.config.second_opinion or {}))
 
 
-def remember(agent: "EventDecision", signal: Signal) -> None:
+def remember(decision: "EventDecision", signal: Signal) -> None:
     """Keep a step for the evidence, and count down a delay that was granted."""
-    notes = agent.notes
+    notes = decision.notes
     left = 0 if signal.files_changed else notes.delay_left
-    agent.notes = notes._replace(recent=opinion.with_step(notes.recent, signal), delay_left=left)
+    decision.notes = notes._replace(recent=opinion.with_step(notes.recent, signal), delay_left=left)
 
 
-def ends_delay(agent: "EventDecision") -> bool:
+def ends_delay(decision: "EventDecision") -> bool:
     """Count one step of a delay; returns whether the stop that was delayed is due now."""
-    left = agent.notes.delay_left
+    left = decision.notes.delay_left
     if left <= 0:
         return False
-    agent.notes = agent.notes._replace(delay_left=left - 1)
+    decision.notes = decision.notes._replace(delay_left=left - 1)
     return left == 1
 
 
-def request_opinion_if_hot(agent: "EventDecision", step: Step) -> None:
+def request_opinion_if_hot(decision: "EventDecision", step: Step) -> None:
     """Request an opinion after this reply, once per incident, if the session is hot enough."""
-    settings = settings_of(agent)
+    settings = settings_of(decision)
     heat = step.verdict.heat
     if heat <= settings.ask_at / 2:  # that incident is over: the next one gets its own opinion
-        agent.notes = agent.notes._replace(opinion="")
-    if agent.notes.opinion or agent.lane_name or heat < settings.ask_at:
+        decision.notes = decision.notes._replace(opinion="")
+    if decision.notes.opinion or decision.lane_name or heat < settings.ask_at:
         return
-    policy = agent.policy(step.circuit.key)
-    readings = policy.readings(step.circuit.memories, agent.tx.now_s)
+    policy = decision.policy(step.circuit.key)
+    readings = policy.readings(step.circuit.memories, decision.tx.now_s)
     pairs = list(zip(policy.detectors, readings, strict=True))
     if any(detector.kind == "violation" and each.heat >= 1 for detector, each in pairs):
         return  # a definite reason, such as the time or an operator: no opinion changes that
     warm = sorted((each for each in readings if each.heat > 0), key=lambda each: -each.heat)
-    notes, reasons = agent.notes, tuple(each.reason for each in warm)
+    notes, reasons = decision.notes, tuple(each.reason for each in warm)
     known = (notes.agent, notes.task, heat, reasons, notes.tried, notes.recent)
     evidence = StuckEvidence(*known)
-    name = f"{agent.tx.now_s:.3f}-{os.urandom(8).hex()}"
-    agent.notes = notes._replace(opinion=name)
-    agent.opinion_request = json.dumps(
+    name = f"{decision.tx.now_s:.3f}-{os.urandom(8).hex()}"
+    decision.notes = notes._replace(opinion=name)
+    decision.opinion_request = json.dumps(
         {"name": name, "settings": settings._asdict(), "request": evidence.request(settings)}
     )
 
@@ -95,43 +95,43 @@ def wait_for(store: Store, name: str, root: str) -> None:
     due_s = time.monotonic() + WAIT_S
     path = _answer_file(root, request)
     while not os.path.exists(path) and time.monotonic() < due_s:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
-def plan_with_opinion(agent: "EventDecision", plan: Interventions) -> Interventions | None:
+def plan_with_opinion(decision: "EventDecision", plan: Interventions) -> Interventions | None:
     """The plan for the next escalation step; `None`: the stop is delayed, and no step is taken."""
-    notes, settings = agent.notes, settings_of(agent)
+    notes, settings = decision.notes, settings_of(decision)
     if not notes.opinion:
         return plan
-    agent.notes = notes._replace(opinion="")
-    found = answer(agent.known.root, notes.opinion, settings)
-    if found is None:
+    decision.notes = notes._replace(opinion="")
+    opinion_found = received_opinion(decision.config.root, notes.opinion, settings)
+    if opinion_found is None:
         late = opinion.no_opinion("no answer before the next tool call", settings.source)
-        agent.remark(agent.session, EventKind.SECOND_OPINION, late.sentence())
+        decision.remark(decision.session, EventKind.SECOND_OPINION, late.sentence())
         return plan
-    delayed, sentence = found.ruled(notes.delays, settings)
-    agent.session_circuit().send(
-        Override(BY, sentence, reset=delayed, kind=EventKind.SECOND_OPINION)
+    delayed, sentence = opinion_found.ruled(notes.delays, settings)
+    decision.session_circuit().send(
+        Override(OPERATOR, sentence, reset=delayed, kind=EventKind.SECOND_OPINION)
     )
     if delayed:
-        agent.notes = agent.notes._replace(
-            untended=False, stop=None, delays=notes.delays + 1, delay_left=found.steps
+        decision.notes = decision.notes._replace(
+            untended=False, stop=None, delays=notes.delays + 1, delay_left=opinion_found.steps
         )
         return None
     is_nudge = next_step_name(plan.step_names, notes.tried) == NUDGE
-    if found.verdict == HINT and is_nudge:
-        return plan._replace(hint=opinion.for_agent(found.hint))
+    if opinion_found.verdict == HINT and is_nudge:
+        return plan._replace(hint=opinion.for_agent(opinion_found.hint))
     return plan
 
 
-def answer(root: str, name: str, settings: SecondOpinion) -> Opinion | None:
+def received_opinion(root: str, name: str, settings: SecondOpinion) -> Opinion | None:
     """The opinion that was requested under a name; `None`: there is none yet."""
     if not _is_name(name):
         return None
     return opinion.loaded(read_private(_answer_file(root, name), opinion.LARGEST_ANSWER), settings)
 
 
-def start(request: str, root: str) -> None:
+def start_request(request: str, root: str) -> None:
     """Request an opinion in a separate process, in the folder of the project. Raises OSError.
 
     Not in that of the agent: it could hold another file of the name that the command has.
@@ -141,7 +141,7 @@ def start(request: str, root: str) -> None:
     start_detached("opinions", root, given=request.encode())
 
 
-def ask(request: bytes, root: str) -> None:
+def request_opinion(request: bytes, root: str) -> None:
     """Request an opinion, and save it for the session's next hook: the work of the process."""
     from switchgear._opinion.consult import consult_in_thread  # noqa: PLC0415  no hook imports it
 
@@ -149,17 +149,17 @@ def ask(request: bytes, root: str) -> None:
     settings = SecondOpinion(**data["settings"])
     if not _is_name(data["name"]):
         return
-    found = consult_in_thread(settings, data["request"], folder_of(root), root)
-    write_private(_answer_file(root, data["name"]), opinion.dumped(found).encode())
+    opinion_found = consult_in_thread(settings, data["request"], folder_of(root), root)
+    write_private(_answer_file(root, data["name"]), opinion.dumped(opinion_found).encode())
 
 
 def main(words: list[str]) -> int:
     """The process that requests an opinion: `detached.py …/opinions.py ROOT`, the request on its input."""
     import signal  # noqa: PLC0415  no hook needs it
 
-    signal.alarm(LONGEST_S)
+    signal.alarm(PROCESS_LIMIT_S)
     try:
-        ask(sys.stdin.buffer.read(), root=words[1])
+        request_opinion(sys.stdin.buffer.read(), root=words[1])
     except (OSError, ValueError, KeyError, TypeError):
         return 1
     return 0

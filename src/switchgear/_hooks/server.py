@@ -34,45 +34,50 @@ from switchgear._agents.fields import parsed
 from switchgear._agents.hook_protocol import BadInput, Reply
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
-from switchgear._hooks.after_reply import Recorder, hand_over, start_help
-from switchgear._hooks.after_reply import run as run_errand
+from switchgear._hooks.after_reply import RecordingStore, hand_over, start_escalation_agent
+from switchgear._hooks.after_reply import run as run_after_reply
 from switchgear._hooks.client import event_id
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.handler import (
-    LARGEST_BYTES,
+    MAX_INPUT_BYTES,
     TOO_LARGE,
     Opener,
     answer,
-    overdue,
-    refused_unread,
-    whole_project,
+    containing_project,
+    refuse_unreadable,
+    reply_at_deadline,
 )
 from switchgear._hooks.hook_config import HookConfig, config_of
 from switchgear._hooks.process import has_store
-from switchgear._hooks.session import folder_mark, note_name
-from switchgear._hooks.session_check import Look, Rounds, at_work, check_unwatched_session
-from switchgear._hooks.undecided import Pending, reply_without_event, unreadable
+from switchgear._hooks.session import folder_id, note_name
+from switchgear._hooks.session_check import (
+    CheckResult,
+    SessionChecks,
+    active_sessions,
+    check_unwatched_session,
+)
+from switchgear._hooks.undecided import Pending, reply_without_event, unreadable_ruling
 from switchgear._stores.base import Store
 
 HOST = "127.0.0.1"
-PATIENCE_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
 """How long a client may take to send all of its request, from the first byte on."""
-IDLE_S = 60.0
+IDLE_TIMEOUT_S = 60.0
 """How long a connection without a request is kept."""
-MOST_AT_ONCE = 64
+MAX_REQUESTS = 64
 """Maximum number of requests decided at the same time; more are refused."""
-MOST_CONNECTIONS = 192
+MAX_CONNECTIONS = 192
 """Connections that are open at the same time; for one more, the slowest sender is closed."""
-LET_GO_S = 2.0
+DRAIN_TIMEOUT_S = 2.0
 """How long the unused rest of a body is read, so that the client reads its answer."""
-LATER_S = 1.0
+RESIDENT_GRACE_S = 1.0
 """How much later than the resident process the server answers an event that takes too long."""
-LONGEST_TOKEN = 200
-LONGEST_STRANGER = 256 * 1024
+MAX_TOKEN_CHARS = 200
+MAX_UNAUTHORIZED_BYTES = 256 * 1024
 """Bytes of a body without a valid token that are read, only to find out which event it is."""
-MOST_DROPPED = 64 * 1024 * 1024
+MAX_DISCARDED_BYTES = 64 * 1024 * 1024
 """Bytes of a too large body that are still read, and dropped."""
-_NO_HOOK_CALLS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
+_OTHER_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
 
 Ask = Callable[[str, str, bytes, float], tuple[int, bytes, bytes, bytes] | None]
 """Agent, project, input and time of arrival to exit code, output, error output and refusal."""
@@ -122,15 +127,17 @@ class HookServer(ThreadingHTTPServer):
         self.hand_over = hand_over
         if ":" in host:
             self.address_family = socket.AF_INET6
-        self.root = whole_project(root)
+        self.root = containing_project(root)
         self._ask = ask
         self.start_resident = start
         self.open_store = open_store
         self._token = token.encode()
-        self.places = BoundedSemaphore(MOST_AT_ONCE)
-        self.rounds = Rounds(self._check_session, self._call_for_help, self._sessions)
+        self.request_slots = BoundedSemaphore(MAX_REQUESTS)
+        self.session_checks = SessionChecks(
+            self._check_session, self._start_escalation, self._sessions
+        )
         self._lock = Lock()
-        self._lines: dict[socket.socket, _Line] = {}
+        self._connections: dict[socket.socket, _Connection] = {}
         self._handed_over: set[socket.socket] = set()
         super().__init__((host, port), _Handler)
 
@@ -141,17 +148,17 @@ class HookServer(ThreadingHTTPServer):
     def has_token(self, header: str | None) -> bool:
         """Whether the token is valid; takes the same time either way."""
         given = (header or "").removeprefix("Bearer ").strip().encode(errors="replace")
-        return compare_digest(given[:LONGEST_TOKEN], self._token)
+        return compare_digest(given[:MAX_TOKEN_CHARS], self._token)
 
-    def asked(self, agent: str, raw: bytes, began_s: float) -> Reply | None:
+    def decided_by_resident(self, agent: str, raw: bytes, began_s: float) -> Reply | None:
         """The reply of the resident process; `None`: none has decided the event.
 
         Raises TimeoutError if it has the event, and does not reply in time.
         """
-        found = None if self._ask is None else self._ask(agent, self.root, raw, began_s)
-        if found is None:
+        response = None if self._ask is None else self._ask(agent, self.root, raw, began_s)
+        if response is None:
             return None
-        code, *texts = found
+        code, *texts = response
         out, err, refusal = (text.decode(errors="replace") for text in texts)
         return Reply(out, err, code, refusal=refusal)
 
@@ -159,10 +166,14 @@ class HookServer(ThreadingHTTPServer):
         """Answer overdue requests and check silent sessions; called between requests."""
         now_s = monotonic()
         with self._lock:
-            late = [line for line in self._lines.values() if line.is_overdue(now_s)]
-        for line in late:
-            line.answer_overdue()
-        self.rounds.tick(now_s)
+            overdue = [
+                connection
+                for connection in self._connections.values()
+                if connection.is_overdue(now_s)
+            ]
+        for connection in overdue:
+            connection.answer_overdue()
+        self.session_checks.start_due(now_s)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Accept a connection; if there are too many, close the one that has been sending for longest."""
@@ -171,33 +182,35 @@ class HookServer(ThreadingHTTPServer):
             return
         with self._lock:
             slowest = None
-            if len(self._lines) >= MOST_CONNECTIONS:
-                sending = [line for line in self._lines.values() if line.is_sending]
-                slowest = min(sending, key=lambda line: line.since_s, default=None)
+            if len(self._connections) >= MAX_CONNECTIONS:
+                sending = [
+                    connection for connection in self._connections.values() if connection.is_sending
+                ]
+                slowest = min(sending, key=lambda connection: connection.since_s, default=None)
                 if slowest is not None:
-                    self._lines.pop(slowest.socket)
-            is_full = len(self._lines) >= MOST_CONNECTIONS
+                    self._connections.pop(slowest.socket)
+            is_full = len(self._connections) >= MAX_CONNECTIONS
             if not is_full:
-                self._lines[request] = _Line(request)
+                self._connections[request] = _Connection(request)
         if slowest is not None:
             slowest.turn_away()
         if is_full:
-            _Line(request).turn_away()
+            _Connection(request).turn_away()
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread can be started
-            self.line(request).turn_away("no thread can be started for this request")
+            self.connection_state(request).turn_away("no thread can be started for this request")
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         """End a connection; one that was handed over is only closed here."""
         with self._lock:
-            self._lines.pop(request, None)
-            is_elsewhere = request in self._handed_over
+            self._connections.pop(request, None)
+            was_handed_over = request in self._handed_over
             self._handed_over.discard(request)
-        if is_elsewhere:
+        if was_handed_over:
             self.close_request(request)
         else:
             super().shutdown_request(request)
@@ -207,49 +220,51 @@ class HookServer(ThreadingHTTPServer):
         if self.hand_over is None:
             return False
         try:
-            begin = request.recv(len(HOOK_CALL), socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            first_bytes = request.recv(len(HOOK_CALL), socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except OSError:
             return False
-        is_other = bool(begin) and not (HOOK_CALL.startswith(begin) and _is_local(request))
+        is_other = bool(first_bytes) and not (
+            HOOK_CALL.startswith(first_bytes) and _is_local(request)
+        )
         return is_other and self.hand_over(request, wait=False)
 
     def forget(self, request: Any) -> None:
         """Close this side of a connection that another process has taken over."""
         with self._lock:
-            self._lines.pop(request, None)
+            self._connections.pop(request, None)
             self._handed_over.add(request)
 
-    def line(self, request: Any) -> "_Line":
+    def connection_state(self, request: Any) -> "_Connection":
         """The state of a connection. One that was turned away counts as answered."""
         with self._lock:
-            return self._lines.get(request) or _Line(request, is_answered=True)
+            return self._connections.get(request) or _Connection(request, is_answered=True)
 
-    def _check_session(self, session: str) -> Look:
+    def _check_session(self, session: str) -> CheckResult:
         """Check a session of this project; others have another policy and plan."""
-        known = config_of(self.root)
-        policy, plan = known.policy_for(note_name(session)), known.interventions
-        mark = folder_mark(self.root)
+        config = config_of(self.root)
+        policy, plan = config.policy_for(note_name(session)), config.interventions
+        mark = folder_id(self.root)
         committed: list[Event] = []
-        store: Any = Recorder(self.open_store(known), committed)
-        found = check_unwatched_session(store, session, policy, plan, mark)
-        if known.listens:
+        store: Any = RecordingStore(self.open_store(config), committed)
+        result = check_unwatched_session(store, session, policy, plan, mark)
+        if config.listens:
             hand_over(self.root, committed)
-        return found
+        return result
 
     def _sessions(self) -> list[str]:
-        known = config_of(self.root)
-        return at_work(self.open_store(known)) if has_store(known) else []
+        config = config_of(self.root)
+        return active_sessions(self.open_store(config)) if has_store(config) else []
 
-    def _call_for_help(self, session: str, evidence: str) -> None:
+    def _start_escalation(self, session: str, evidence: str) -> None:
         escalate = config_of(self.root).interventions.escalate
         if escalate:
-            start_help(escalate, evidence, session, root=self.root)
+            start_escalation_agent(escalate, evidence, session, root=self.root)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up is nothing to print."""
 
 
-class _Line:
+class _Connection:
     """The state of one connection. Used by its thread and by the server's."""
 
     def __init__(self, request: socket.socket, *, is_answered: bool = False) -> None:
@@ -257,52 +272,52 @@ class _Line:
         self.since_s = monotonic()
         """When it was opened, answered last, or began to be decided."""
         self.is_sending = True
-        self._asked: tuple[str, Pending] | None = None
+        self._deciding: tuple[str, Pending] | None = None
         """The agent and the progress of the request that is being decided."""
         self._is_answered = is_answered
         self._lock = Lock()
 
     def wait_for_request(self) -> None:
         with self._lock:
-            self.is_sending, self._asked = True, None
+            self.is_sending, self._deciding = True, None
             self.since_s = monotonic()
 
-    def decide(self, agent: str, so_far: Pending) -> None:
+    def decide(self, agent: str, pending: Pending) -> None:
         with self._lock:
-            self.is_sending, self._asked = False, (agent, so_far)
+            self.is_sending, self._deciding = False, (agent, pending)
             self.since_s = monotonic()
 
     def is_overdue(self, now_s: float) -> bool:
         """Whether a decision takes longer than an agent may wait."""
-        request = self._asked
+        request = self._deciding
         return request is not None and now_s > request[1].due_s()
 
     def may_answer(self) -> bool:
         """Whether the request is not answered yet; afterwards it counts as answered."""
         with self._lock:
-            self._asked = None
+            self._deciding = None
             return not self._is_answered
 
     def answer_overdue(self) -> None:
         """Answer in place of its thread, by the last configuration; then close."""
         with self._lock:
-            request, self._asked = self._asked, None
+            request, self._deciding = self._deciding, None
             self._is_answered = self._is_answered or request is not None
         if request is not None:
-            self._send_and_close(_answer(request[0], overdue(*request)))
+            self._send_and_close(_answer(request[0], reply_at_deadline(*request)))
 
     def turn_away(self, why: str = "") -> None:
         """Refuse without reading the rest, and close. Default reason: too many connections."""
         with self._lock:
             was_answered, self._is_answered = self._is_answered, True
         if not was_answered:
-            why = why or f"{MOST_CONNECTIONS} connections are open, and this one was the slowest"
+            why = why or f"{MAX_CONNECTIONS} connections are open, and this one was the slowest"
             self._send_and_close(refusal(AGENTS[0], why))
 
-    def _send_and_close(self, given: Answer) -> None:
+    def _send_and_close(self, answer: Answer) -> None:
         # A client that does not read gets what fits into its buffer: the server does not wait.
         with suppress(OSError):
-            self.socket.send(_as_bytes(given, is_last=True), socket.MSG_DONTWAIT)
+            self.socket.send(_as_bytes(answer, is_last=True), socket.MSG_DONTWAIT)
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -330,14 +345,14 @@ class _BodyReader(RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read what has arrived. Raises `TimeoutError` after the deadline."""
-        left_s = IDLE_S if self._until_s is None else self._until_s - monotonic()
+        left_s = IDLE_TIMEOUT_S if self._until_s is None else self._until_s - monotonic()
         if left_s <= 0:
             raise TimeoutError
         self._connection.settimeout(left_s)
-        found = self._connection.recv_into(buffer)
-        if self._until_s is None and found:
-            self.allow(PATIENCE_S)
-        return found
+        size = self._connection.recv_into(buffer)
+        if self._until_s is None and size:
+            self.allow(REQUEST_TIMEOUT_S)
+        return size
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -353,7 +368,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Responses are small, and clients wait for them."""
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._line = self.server.line(self.request)
+        self._line = self.server.connection_state(self.request)
         self._reader = _BodyReader(self.connection)
         self.rfile.close()
         self.rfile = BufferedReader(self._reader, 1 << 16)
@@ -371,12 +386,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Whether the first bytes may be a hook call; they are not consumed."""
         if not _is_local(self.connection):
             return False
-        self.connection.settimeout(IDLE_S)
+        self.connection.settimeout(IDLE_TIMEOUT_S)
         try:
-            begin = self.connection.recv(len(HOOK_CALL), socket.MSG_PEEK)
+            first_bytes = self.connection.recv(len(HOOK_CALL), socket.MSG_PEEK)
         except OSError:
             return True  # it ends as it does without anything to hand over
-        return HOOK_CALL.startswith(begin)
+        return HOOK_CALL.startswith(first_bytes)
 
     def handle_one_request(self) -> None:
         """One request; a client that takes too long gets an error."""
@@ -387,7 +402,9 @@ class _Handler(BaseHTTPRequestHandler):
         except TimeoutError:
             self.close_connection = True
             if self._reader.has_begun:
-                self._object(408, f"the request was not complete after {PATIENCE_S:g} s")
+                self._answer_incomplete(
+                    408, f"the request was not complete after {REQUEST_TIMEOUT_S:g} s"
+                )
 
     def _read_request(self) -> None:
         self.raw_requestline = b""
@@ -408,11 +425,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer an error of the HTTP parser in the same form as all others."""
         self.close_connection = True
         status = int(code)
-        self._object(status, explain or message or self.responses[status][0])
+        self._answer_incomplete(status, explain or message or self.responses[status][0])
 
-    def _object(self, status: int, why: str) -> None:
+    def _answer_incomplete(self, status: int, why: str) -> None:
         """Answer an incomplete request; one that may be a hook call is refused."""
-        is_other = self.raw_requestline.split(b" ")[0] in _NO_HOOK_CALLS
+        is_other = self.raw_requestline.split(b" ")[0] in _OTHER_METHODS
         self._reply(_error(status, why) if is_other else refusal(AGENTS[0], why))
 
     def do_GET(self) -> None:
@@ -433,26 +450,26 @@ class _Handler(BaseHTTPRequestHandler):
             refused = (404, f"the path must be /hooks/ and one of {', '.join(AGENTS)}")
         try:
             if refused is None:
-                given = self._hook(agent, afterwards)
+                answer = self._hook(agent, afterwards)
             else:
-                given = self._undecided_answer(agent, refused[1])
+                answer = self._undecided_answer(agent, refused[1])
         except TimeoutError:
             raise
         except Exception as error:  # noqa: BLE001  a connection that just closes approves the call
             self.close_connection = True
-            given = refusal(agent, f"{type(error).__name__}: {error}")
-        self._reply(given)
+            answer = refusal(agent, f"{type(error).__name__}: {error}")
+        self._reply(answer)
         for each in afterwards:
             with suppress(Exception):  # it is answered: what comes after changes nothing
                 each()
         if self._unread:
-            self._let_go()
+            self._discard_body()
 
     def _undecided_answer(self, agent: str, why: str) -> Answer:
         """The answer to a call that is not checked; only its event name is read."""
         self.close_connection = True
         length = self._length() or 0
-        if length > LONGEST_STRANGER:
+        if length > MAX_UNAUTHORIZED_BYTES:
             self._unread = length
             return refusal(agent, why)
         agent = agent if agent in AGENTS else AGENTS[0]
@@ -475,40 +492,40 @@ class _Handler(BaseHTTPRequestHandler):
         """Decide a call; `afterwards` receives the tasks to do once it is answered."""
         try:
             raw = self._body(agent)
-            if not self.server.places.acquire(blocking=False):
-                raise BadInput(f"{MOST_AT_ONCE} requests are being answered already")
+            if not self.server.request_slots.acquire(blocking=False):
+                raise BadInput(f"{MAX_REQUESTS} requests are being answered already")
         except BadInput as error:
             self.close_connection = True
-            so_far, opening = Pending(), self.server.open_store
-            self._line.decide(agent, so_far)
+            pending, opener = Pending(), self.server.open_store
+            self._line.decide(agent, pending)
             why = str(error)
-            return _answer(agent, refused_unread(agent, why, self.server.root, opening, so_far))
+            return _answer(agent, refuse_unreadable(agent, why, self.server.root, opener, pending))
         began_s, committed = monotonic(), list[Event]()
         try:
-            self._line.decide(agent, Pending(began_s + LATER_S))
-            found = self.server.asked(agent, raw, began_s)
-            if found is not None:
-                return _answer(agent, found)
+            self._line.decide(agent, Pending(began_s + RESIDENT_GRACE_S))
+            reply = self.server.decided_by_resident(agent, raw, began_s)
+            if reply is not None:
+                return _answer(agent, reply)
             afterwards.append(self.server.start_resident)
-            so_far = Pending(event=event_id(began_s))
-            self._line.decide(agent, so_far)
+            pending = Pending(event=event_id(began_s))
+            self._line.decide(agent, pending)
 
-            def recording(known: HookConfig) -> Store:
-                store = self.server.open_store(known)
-                return Recorder(store, committed) if known.listens else store
+            def recording(config: HookConfig) -> Store:
+                store = self.server.open_store(config)
+                return RecordingStore(store, committed) if config.listens else store
 
-            reply = answer(agent, raw, self.server.root, recording, so_far)
+            reply = answer(agent, raw, self.server.root, recording, pending)
         except TimeoutError:
             return refusal(agent, "the resident process did not reply in time")
         finally:
-            self.server.places.release()
+            self.server.request_slots.release()
         afterwards.append(lambda: hand_over(self.server.root, committed))
-        errand = reply.errand
-        if errand is not None:
+        work = reply.work_after
+        if work is not None:
             # The agent has no child process here: the server itself watches its session.
-            if errand.watch:
-                afterwards.append(lambda: self.server.rounds.add(errand.session))
-            afterwards.append(lambda: run_errand(errand, None))
+            if work.watch:
+                afterwards.append(lambda: self.server.session_checks.add(work.session))
+            afterwards.append(lambda: run_after_reply(work, None))
         return _answer(agent, reply)
 
     def _body(self, agent: str) -> bytes:
@@ -516,13 +533,13 @@ class _Handler(BaseHTTPRequestHandler):
         length = self._length()
         if length is None:
             raise BadInput("the header Content-Length is missing or is not a number")
-        if length > LARGEST_BYTES:
+        if length > MAX_INPUT_BYTES:
             self._unread = length
             raise BadInput(f"{agent} sent an invalid event: {TOO_LARGE}")
         try:
             raw = self.rfile.read(length)
         except TimeoutError:
-            why = f"{agent} took longer than {PATIENCE_S:g} s to send its request"
+            why = f"{agent} took longer than {REQUEST_TIMEOUT_S:g} s to send its request"
             raise BadInput(why) from None
         if len(raw) < length:
             raise BadInput(f"{agent} closed the connection during its request")
@@ -535,20 +552,20 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return int(length) if length.isascii() and length.isdigit() and len(length) < 12 else None
 
-    def _let_go(self) -> None:
+    def _discard_body(self) -> None:
         """Read the rest of a request, so that the client can read its answer."""
-        left = min(self._unread, MOST_DROPPED)
-        self._reader.allow(LET_GO_S)
+        left = min(self._unread, MAX_DISCARDED_BYTES)
+        self._reader.allow(DRAIN_TIMEOUT_S)
         with suppress(TimeoutError):
             while left > 0 and (part := self.rfile.read1(min(left, 1 << 16))):
                 left -= len(part)
 
-    def _reply(self, given: Answer) -> None:
+    def _reply(self, answer: Answer) -> None:
         if not self._line.may_answer():
             self.close_connection = True  # it was answered when it was overdue
             return
-        self.connection.settimeout(PATIENCE_S)
-        self.wfile.write(_as_bytes(given, is_last=self.close_connection))
+        self.connection.settimeout(REQUEST_TIMEOUT_S)
+        self.wfile.write(_as_bytes(answer, is_last=self.close_connection))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in http.server
         """Nothing: what happens is in the events."""
@@ -568,21 +585,21 @@ def _answer(agent: str, reply: Reply) -> Answer:
     return Answer(200, body.encode(errors="replace") or b"{}")
 
 
-def _as_bytes(given: Answer, *, is_last: bool) -> bytes:
+def _as_bytes(answer: Answer, *, is_last: bool) -> bytes:
     """The HTTP response. `is_last`: the connection is closed after it."""
     close = "Connection: close\r\n" if is_last else ""
     head = (
-        f"HTTP/1.1 {given.status} {BaseHTTPRequestHandler.responses[given.status][0]}\r\n"
+        f"HTTP/1.1 {answer.status} {BaseHTTPRequestHandler.responses[answer.status][0]}\r\n"
         "Content-Type: application/json\r\nCache-Control: no-store\r\n"
-        f"Content-Length: {len(given.body)}\r\n{close}\r\n"
+        f"Content-Length: {len(answer.body)}\r\n{close}\r\n"
     )
-    return head.encode() + given.body
+    return head.encode() + answer.body
 
 
 def refusal(agent: str, why: str) -> Answer:
     """Refuse a call of which at most the agent is known."""
     agent = agent if agent in AGENTS else AGENTS[0]
-    return _answer(agent, reply_without_event(agent, unreadable(why)))
+    return _answer(agent, reply_without_event(agent, unreadable_ruling(why)))
 
 
 def _error(status: int, why: str) -> Answer:

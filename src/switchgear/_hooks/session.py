@@ -1,24 +1,25 @@
 """The state of a guarded session beside its circuits: a note in the store, one per session.
 
-Read and changed inside `Store.transact(note_name(session), …)`, so parallel hooks of one session
-lose nothing and each warning is given once, whichever process gives it. Everything here is pure:
-a value in, a value out. The hook engine calls, in this order and in one transaction,
+The note is read and changed inside `Store.transact(note_name(session), …)`, so that parallel hooks of one
+session do not overwrite each other's changes, and each warning is given once. The functions that take `Notes`
+return new ones and have no other effect than messages to the circuit they receive. A hook calls them in one
+transaction, in this order:
 
     notes = Notes.load(tx.note)
-    notes = attend(notes, moment, now_s, …)         # every hook call, before anything is checked
-    notes = user_message(circuit, notes)             # when the user wrote a message
-    notes = left_to_hooks(notes, score)             # when `has_opened(step)` of the session
+    notes = after_event(notes, moment, now_s, …)    # at every event, before anything is checked
+    notes = after_user_message(circuit, notes)      # when the user wrote a message
+    notes = after_trip(notes, score)                # when `has_opened(step)` of the session's circuit
     notes, taken = take_escalation_step(circuit, notes, …)
-    notes = progressed(notes)                       # when files were measured to have changed
-    notes, words = deliver(notes, now_s)            # when the answer can carry a text
+    notes = after_progress(notes)                   # when a tool call changed files
+    notes, messages = take_messages(notes, now_s)   # when the reply can carry a text
     tx.note = notes.dump()
 
-The session's circuit decides whether it is stopped: while the circuit is open, the agent
-must not continue. The note adds the text for the agent, and what was tried.
+The session's circuit decides whether the session is stopped: while it is open, the agent must not continue.
+The note adds the text for the agent and the escalation steps taken.
 
-`words.texts` go to the agent, once; `words.stop` ends its turn. After the transaction it starts
-the watcher where `needs_watcher(notes, moment)`, and the escalation agent where `taken.step_name` is `escalate`
-(see `after_reply`). The watcher reads the same note to know whether the agent is silent, see `silent_s`.
+`messages.texts` go to the agent, once each; `messages.stop` ends its turn. After the transaction, the hook
+starts a watcher if `needs_watcher(notes, moment)`, and the escalation agent if `taken.step_name` is `escalate`
+(see `after_reply`). The watcher uses the same note to measure the agent's silence (`silence_s`).
 """
 
 import json
@@ -47,19 +48,19 @@ from switchgear._stuck.escalation import Apply, Interventions
 from switchgear._stuck.score import Score
 from switchgear._system.files import read_regular
 
-_BOOT = "/proc/sys/kernel/random/boot_id"
-_NUMBERS = "/proc/self/ns/pid"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_PID_NAMESPACE = "/proc/self/ns/pid"
 
 
-def here() -> str:
-    """Identifies the machine and the process namespace in which process ids are valid."""
+def host_id() -> str:
+    """An identifier of this machine and process namespace: process ids are valid only within it."""
     try:
-        return f"{_machine()} {os.readlink(_NUMBERS)}"
+        return f"{_machine_id()} {os.readlink(_PID_NAMESPACE)}"
     except OSError:
-        return _machine()
+        return _machine_id()
 
 
-def lives(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     """Whether a process of this user has this id on this machine."""
     try:
         os.kill(pid, 0)
@@ -68,56 +69,57 @@ def lives(pid: int) -> bool:
     return pid > 0
 
 
-def folder_mark(path: str) -> str:
-    """Identifies a folder, whatever its name and container; empty: it does not exist."""
+def folder_id(path: str) -> str:
+    """An identifier of a folder, the same under every path and in every container; empty: it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
         return ""
-    return f"{_machine()} {found.st_dev}:{found.st_ino}"
+    return f"{_machine_id()} {found.st_dev}:{found.st_ino}"
 
 
-def _machine() -> str:
-    """Identifies the machine since its last start."""
+def _machine_id() -> str:
+    """An identifier of the machine since its last boot."""
     try:
-        return read_regular(_BOOT, 64).decode(errors="replace").strip()
+        return read_regular(_BOOT_ID, 64).decode(errors="replace").strip()
     except OSError:
         return os.uname().nodename
 
 
-LONGEST_REASON = 500
-_GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
-_LOOK = Record(Signal(count=0))
-MOST_PENDING = 8
+MAX_REASON_CHARS = 500
+_ADMITTING_MODES = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
+_NO_CHANGE = Record(Signal(count=0))
+"""A message that only reads the state of a circuit."""
+MAX_PENDING = 8
 """Maximum number of pending texts for the agent; the oldest are dropped."""
 
 
 class Notes(NamedTuple):
-    """A session. Times are seconds since the epoch on the store's clock."""
+    """The note of a session. Times are seconds since the epoch on the store's clock."""
 
     agent: str = ""
     root: str = ""
-    """Its project, identified by `folder_mark`."""
+    """The project's `folder_id`."""
     host: str = ""
-    """Where its hooks run, and so its watcher: see `here`."""
+    """The `host_id` of the machine on which the hooks and the watcher run."""
     began_s: float | None = None
     heard_s: float | None = None
-    """When a hook of it was last called."""
+    """When the last event of the session arrived."""
     works: bool = False
-    """Whether the agent is in a turn; else it waits for input, and its silence is no evidence."""
+    """Whether the agent is in a turn; otherwise it waits for input, and silence is not evidence."""
     ended: bool = False
     limit_s: float | None = None
     """The time limit of the session, including extensions."""
     warned: tuple[int, ...] = ()
     """The time warnings that were given, in percent of the limit."""
     pending: tuple[str, ...] = ()
-    """A message for the agent, sent once, at the next opportunity."""
+    """Messages for the agent, each sent once, with the next reply that can carry a text."""
     stop: str | None = None
-    """Why the agent must stop; until a new prompt or an operator resumes it."""
+    """Why the agent must stop, until a new prompt or an operator resumes it."""
     untended: bool = False
-    """Whether a watcher opened its circuit: the next hook takes the escalation step."""
+    """Whether the circuit has opened and no escalation step was taken yet: the next hook takes it."""
     watcher: int | None = None
-    """The process on its host that watches it; 0: one is being started."""
+    """The id of the process on `host` that watches the session; 0: one is being started."""
     points: float = 0.0
     """The stuck score at the last trip."""
     indicators: tuple[str, ...] = ()
@@ -129,27 +131,27 @@ class Notes(NamedTuple):
     task: str = ""
     """The user's task, in one line, redacted."""
     spent_micros: int | None = None
-    """What the session has cost, in millionths of a dollar; `None`: not known."""
+    """What the session has cost, in millionths of a dollar; `None`: unknown."""
     last_step: str = ""
     """The last tool call, in one line, redacted."""
     pid: int | None = None
-    """The agent's process on its host, where that is known."""
+    """The id of the agent's process on `host`, if known."""
     pid_began: str = ""
     """When that process started, in system ticks: distinguishes it from a later one with the same id."""
     announced: bool = False
-    """Whether the stop was notified."""
+    """Whether the user was notified of the stop."""
     opinion: str = ""
-    """The name of the second opinion that was requested in this incident; empty: none."""
+    """The name of the second opinion requested in this incident; empty: none."""
     delays: int = 0
-    """Delays that second opinions were granted since the user's last message."""
+    """The number of delays granted to second opinions since the user's last message."""
     delay_left: int = 0
     """Steps until a delayed stop is due; progress ends the delay."""
     recent: tuple[str, ...] = ()
-    """The last steps, one redacted line each, where a second opinion is configured."""
+    """The last steps as evidence for a second opinion, one redacted line each; empty if none is configured."""
     steps: tuple[Sequence[Any], ...] = ()
-    """The last steps for people: time, heat after it, whether it succeeded, the call, the error."""
+    """The last steps for display: time, heat afterwards, whether it succeeded, the call, the error."""
     paused: bool = False
-    """Whether an operator has paused the agent: its silence is no sign then."""
+    """Whether an operator has paused the agent: silence is not evidence then."""
     more: Mapping[str, Any] = {}
     """The open calls of the session, see `open_calls`."""
 
@@ -162,7 +164,7 @@ class Notes(NamedTuple):
 
     @classmethod
     def load(cls, text: str | None) -> Self:
-        """The inverse of `dump`. A text that cannot be read gives empty notes."""
+        """The inverse of `dump`. An unreadable text gives empty notes."""
         try:
             data = json.loads(text or "{}")
             known = {key: data[key] for key in cls._fields if key in data}
@@ -173,9 +175,10 @@ class Notes(NamedTuple):
             return cls()
 
 
-class Words(NamedTuple):
+class AgentMessages(NamedTuple):
     texts: tuple[str, ...] = ()
     stop: str | None = None
+    """Why the agent must stop; `None`: it may continue."""
 
 
 def note_name(session: str) -> str:
@@ -183,6 +186,8 @@ def note_name(session: str) -> str:
 
 
 class SessionCircuit(NamedTuple):
+    """The circuit of a session inside a transaction."""
+
     apply: Apply
     key: str
     policy: Policy
@@ -191,17 +196,17 @@ class SessionCircuit(NamedTuple):
         return self.apply(self.key, self.policy, message)
 
     def is_open(self) -> bool:
-        return self.send(_LOOK).circuit.phase is Phase.OPEN
+        return self.send(_NO_CHANGE).circuit.phase is Phase.OPEN
 
 
 class State(StrEnum):
-    """The state of a session, in the words that people see."""
+    """The state of a session, as it is displayed."""
 
     WORKING = "working"
     STRUGGLING = "struggling"
-    """The evidence against it grows; the agent is warned."""
+    """The circuit is tripping; the agent is warned."""
     TRYING_AGAIN = "trying again"
-    """An escalation step was taken, and no progress was measured since."""
+    """An escalation step was taken, and no progress has been measured since."""
     STOPPED = "stopped"
     PAUSED = "paused"
     IDLE = "idle"
@@ -211,7 +216,7 @@ class State(StrEnum):
 
 def is_stopped(circuit: Circuit) -> bool:
     """Whether the circuit of a session refuses its calls."""
-    refuses = circuit.phase is Phase.OPEN and circuit.mode not in _GOES_ON
+    refuses = circuit.phase is Phase.OPEN and circuit.mode not in _ADMITTING_MODES
     return refuses or circuit.mode is Mode.HELD_OPEN
 
 
@@ -230,16 +235,16 @@ def state_of(notes: Notes, circuit: Circuit) -> State:
 
 
 def has_opened(step: Step) -> bool:
-    """Whether this message opened the circuit: its sender must handle it.
+    """Whether this message opened the circuit; its sender must then escalate.
 
-    Not while an operator lets it continue.
+    False while an operator holds the circuit closed or in shadow mode.
     """
-    return step.circuit.mode not in _GOES_ON and any(
+    return step.circuit.mode not in _ADMITTING_MODES and any(
         event.after is Phase.OPEN and event.before is not Phase.OPEN for event in step.events
     )
 
 
-def attend(
+def after_event(
     notes: Notes,
     moment: Moment,
     now_s: float,
@@ -250,10 +255,10 @@ def attend(
     limit_s: float | None = None,
     time: tuple[float, float] | None = None,
 ) -> Notes:
-    """The notes after a hook call on `host`, in the project `root`.
+    """The notes after an event on `host`, in the project whose id is `root`.
 
-    `limit_s` is what the session may take, where the notes have no limit yet; `time`, which beats
-    it, when a run began that the session is part of, and what that may take.
+    `limit_s` is the time limit of a session that has none yet. `time` takes precedence: the start and the
+    time limit of the run that the session is part of.
     """
     began_s = now_s if notes.began_s is None else notes.began_s
     if time is not None and notes.limit_s is None:
@@ -275,28 +280,27 @@ def attend(
     )
 
 
-WATCHED = "SWITCHGEAR_WATCHED"
-"""The variable by which a run declares that it handles a stuck agent itself."""
-TIME = "SWITCHGEAR_TIME"
-"""The variable by which a run passes its time to the hooks of its agents: when it started, and how long
-it may take, in seconds."""
+WATCHED_VARIABLE = "SWITCHGEAR_WATCHED"
+"""Set by a run that handles stuck agents itself."""
+TIME_VARIABLE = "SWITCHGEAR_TIME"
+"""Set by a run for the hooks of its agents: when the run started, and its time limit in seconds."""
 
 
 def time_of_run(environ: Mapping[str, str]) -> tuple[float, float] | None:
-    """The time of the run that this is part of; `None`: of none, or it has no limit.
+    """The start and the time limit of the run that this process belongs to; `None`: no run, or no limit.
 
     >>> time_of_run({"SWITCHGEAR_TIME": "1800000000 600"})
     (1800000000.0, 600.0)
     """
     try:
-        began_s, limit_s = map(float, environ.get(TIME, "").split())
+        began_s, limit_s = map(float, environ.get(TIME_VARIABLE, "").split())
     except ValueError:
         return None
     return (began_s, limit_s) if limit_s > 0 else None
 
 
 def needs_watcher(notes: Notes, moment: Moment) -> bool:
-    """Whether to start a watcher: there was none, or the last one has ended when work starts."""
+    """Whether to start a watcher: the session never had one, or its watcher has ended and a turn begins."""
     if moment in {Moment.STOP, Moment.SESSION_END}:
         return False
     if notes.watcher is None:
@@ -305,17 +309,17 @@ def needs_watcher(notes: Notes, moment: Moment) -> bool:
 
 
 def is_watched(notes: Notes) -> bool:
-    """Whether it has a watcher: then no other process records its silence.
+    """Whether the session has a watcher: then no other process records its silence.
 
-    One on another host cannot be asked for, and is believed to be.
+    A watcher on another host cannot be checked, and is assumed to run.
     """
-    return bool(notes.watcher) and (notes.host != here() or lives(notes.watcher or 0))
+    return bool(notes.watcher) and (notes.host != host_id() or process_exists(notes.watcher or 0))
 
 
-def silent_s(notes: Notes, now_s: float) -> float:
-    """How long the agent has been silent in its turn; 0 while it waits or a tool is running.
+def silence_s(notes: Notes, now_s: float) -> float:
+    """Seconds since the agent's last event in this turn; 0 while it waits for input or a tool runs.
 
-    A tool runs until its result is recorded or its lease is over: then the result was lost.
+    A tool counts as running until its result is recorded or its lease expires.
     """
     running = any(call.until_s > now_s for call in open_calls.load(notes.more).calls)
     if notes.heard_s is None or notes.ended or notes.paused or not notes.works or running:
@@ -323,32 +327,32 @@ def silent_s(notes: Notes, now_s: float) -> float:
     return max(0.0, now_s - notes.heard_s)
 
 
-def remind(notes: Notes, text: str) -> Notes:
-    return notes._replace(pending=(*notes.pending, text)[-MOST_PENDING:])
+def with_message(notes: Notes, text: str) -> Notes:
+    return notes._replace(pending=(*notes.pending, text)[-MAX_PENDING:])
 
 
-MOST_STEPS, LONGEST_STEP = 30, 80
+MAX_STEPS, MAX_STEP_CHARS = 30, 80
 
 
 def with_step(notes: Notes, signal: Signal, heat: float, now_s: float) -> Notes:
-    """The notes with one more step of the agent. Texts must be redacted."""
-    error = (signal.error or "")[:LONGEST_STEP]
-    call = notes.last_step[:LONGEST_STEP]
+    """The notes with one more step of the agent. `signal.error` must be redacted."""
+    error = (signal.error or "")[:MAX_STEP_CHARS]
+    call = notes.last_step[:MAX_STEP_CHARS]
     row = (round(now_s, 1), round(min(heat, 1.0), 3), signal.ok, call, error)
-    return notes._replace(steps=(*notes.steps, row)[-MOST_STEPS:])
+    return notes._replace(steps=(*notes.steps, row)[-MAX_STEPS:])
 
 
 def save_circuit(circuit: SessionCircuit, earlier: Notes, notes: Notes) -> None:
-    """Save the circuit of a new session: it is listed, and can be stopped, before its first step ends."""
-    begins = notes.works and not earlier.works
-    if begins and not circuit.send(_LOOK).circuit.version:
+    """Save the circuit of a new session, so that it is listed and can be stopped during its first step."""
+    begins_turn = notes.works and not earlier.works
+    if begins_turn and not circuit.send(_NO_CHANGE).circuit.version:
         circuit.send(Record(Signal(idle_s=0.0)))
 
 
-def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
-    """The user wrote a message: a stopped session starts over, unless its time is over.
+def after_user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
+    """The notes after a message of the user: a stopped session starts over, unless its time is over.
 
-    Only the user's own message does that; nothing that the agent does.
+    Nothing that the agent does has this effect.
     """
     if notes.warned_over:
         return notes
@@ -359,10 +363,10 @@ def user_message(circuit: SessionCircuit, notes: Notes) -> Notes:
     return notes._replace(stop=None, untended=False, announced=False)
 
 
-def released(circuit: SessionCircuit, notes: Notes) -> Notes:
-    """The notes without a stop or a due step that no longer holds: an operator has reset the circuit since.
+def after_release(circuit: SessionCircuit, notes: Notes) -> Notes:
+    """The notes without their stop and due escalation step, if an operator has reset the circuit since.
 
-    Where the policy lets a circuit close by itself, that is no release.
+    A circuit whose policy lets it close by itself does not count as released.
     """
     if (notes.stop is None and not notes.untended) or notes.warned_over:
         return notes
@@ -372,16 +376,17 @@ def released(circuit: SessionCircuit, notes: Notes) -> Notes:
 
 
 def open_if_stopped(circuit: SessionCircuit, notes: Notes) -> None:
-    """Open the circuit of a session that is stopped for another reason, such as its time limit."""
+    """Open the circuit of a session that was stopped for another reason, such as its time limit."""
     if notes.stop is not None and not circuit.is_open():
         why = texts.one_line(
-            notes.stop.removeprefix(texts.SAID).removesuffix(texts.UNTIL), LONGEST_REASON
+            notes.stop.removeprefix(texts.TEXT_PREFIX).removesuffix(texts.TAMPERING_END),
+            MAX_REASON_CHARS,
         )
         circuit.send(Record(Signal(violation=why)))
 
 
-def left_to_hooks(notes: Notes, score: Score) -> Notes:
-    """The notes of a session whose circuit has just opened: its next hook takes the escalation step."""
+def after_trip(notes: Notes, score: Score) -> Notes:
+    """The notes after the session's circuit has opened: an escalation step is due, and the next hook takes it."""
     return notes._replace(untended=True, points=score.points, indicators=score.evidence)
 
 
@@ -390,13 +395,13 @@ def take_escalation_step(
 ) -> tuple[Notes, escalation.StepTaken]:
     """Take the next escalation step for the score in the notes.
 
-    A nudge lets the agent go on; every other step leaves the circuit open. The caller starts the
-    escalation agent, after the transaction: see `after_reply.start_help`.
+    A nudge lets the agent continue; every other step leaves the circuit open. After the transaction, the
+    caller starts the escalation agent: see `after_reply.start_escalation_agent`.
     """
-    return step_in(circuit, notes, plan, escalation.next_step_name(plan.step_names, notes.tried))
+    return take_step(circuit, notes, plan, escalation.next_step_name(plan.step_names, notes.tried))
 
 
-def step_in(
+def take_step(
     circuit: SessionCircuit,
     notes: Notes,
     plan: Interventions,
@@ -405,51 +410,52 @@ def step_in(
     by: str = "switchgear",
     reason_given: str = "",
 ) -> tuple[Notes, escalation.StepTaken]:
-    """Take this escalation step: an event, the circuit closed or open, the texts for the agent.
+    """Take an escalation step: record an event, close or open the circuit, and add the texts for the agent.
 
-    `reason_given` is the reason of the person `by`, where one requested the step.
+    `by` requested the step, for the reason `reason_given` if there is one.
     """
     requested = f"requested by {by}" + (f": {reason_given}" if reason_given else "")
     if step_name == escalation.NUDGE:
         requested = f'hint "{texts.one_line(plan.hint)}", {requested}'
     why = "; ".join(notes.indicators) or requested
     taken = escalation.StepTaken(step_name, notes.tried)
-    goes_on = step_name == escalation.NUDGE
-    circuit.send(Override(by, f"{step_name}: {why}", reset=goes_on, kind=EventKind.INTERVENED))
-    if not goes_on and not circuit.is_open():
-        word = texts.GIVEN_UP if step_name == escalation.SKIP else step_name
-        reason = f"{step_name} by {by}: {why}" if notes.indicators else f"{word}, {requested}"
+    continues = step_name == escalation.NUDGE
+    circuit.send(Override(by, f"{step_name}: {why}", reset=continues, kind=EventKind.INTERVENED))
+    if not continues and not circuit.is_open():
+        label = texts.GIVEN_UP_PREFIX if step_name == escalation.SKIP else step_name
+        reason = f"{step_name} by {by}: {why}" if notes.indicators else f"{label}, {requested}"
         circuit.send(Record(Signal(violation=reason)))
     tried = notes.tried if step_name in notes.tried else (*notes.tried, step_name)
     task = circuit.key.removeprefix(note_name(""))
-    seen = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    evidence = texts.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
     notes = notes._replace(tried=tried, untended=False)
-    if goes_on:
-        return remind(notes._replace(stop=None), texts.nudge(seen, plan.hint)), taken
+    if continues:
+        return with_message(notes._replace(stop=None), texts.nudge(evidence, plan.hint)), taken
     if step_name == escalation.SKIP:
-        what = "The task is given up as blocked."
+        consequence = "The task is given up as blocked."
     else:
-        notes = remind(notes, texts.fresh_start(seen, (*taken.tried, step_name)))
-        who = plan.helper[:1].upper() + plan.helper[1:]
-        what = "It must start over." if step_name == escalation.RESET else f"{who} takes over."
-    return notes._replace(stop=texts.stopped(seen, what)), taken
+        notes = with_message(notes, texts.fresh_start(evidence, (*taken.tried, step_name)))
+        helper = plan.helper[:1].upper() + plan.helper[1:]
+        starts_over = step_name == escalation.RESET
+        consequence = "It must start over." if starts_over else f"{helper} takes over."
+    return notes._replace(stop=texts.stopped(evidence, consequence)), taken
 
 
-def progressed(notes: Notes) -> Notes:
-    """The notes after measured progress: the escalation starts with its first step again."""
+def after_progress(notes: Notes) -> Notes:
+    """The notes after measured progress: the next escalation begins with its first step."""
     return notes._replace(tried=()) if notes.tried and notes.stop is None else notes
 
 
-def deliver(notes: Notes, now_s: float) -> tuple[Notes, Words]:
-    """The messages for the agent, each once; `stop` is repeated while it applies."""
-    notes, warning = _time(notes, now_s)
+def take_messages(notes: Notes, now_s: float) -> tuple[Notes, AgentMessages]:
+    """Remove the pending messages from the notes, and return both; `stop` is repeated while it applies."""
+    notes, warning = _due_time_warning(notes, now_s)
     warnings = (warning,) if warning else ()
-    if notes.stop is not None:  # only a new prompt starts over
-        return notes, Words(warnings, notes.stop)
-    return notes._replace(pending=()), Words((*notes.pending, *warnings))
+    if notes.stop is not None:  # pending messages wait for the next prompt
+        return notes, AgentMessages(warnings, notes.stop)
+    return notes._replace(pending=()), AgentMessages((*notes.pending, *warnings))
 
 
-def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
+def _due_time_warning(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
     limit_s, began_s = notes.limit_s, notes.began_s
     if limit_s is None or began_s is None:
         return notes, None
@@ -462,19 +468,19 @@ def _time(notes: Notes, now_s: float) -> tuple[Notes, str | None]:
     return notes, texts.time_warning(mark.percent, mark.left_s, limit_s)
 
 
-def over(notes: Notes, now_s: float) -> Notes:
-    """The notes, stopped if the time is over; warnings are left to the agent's next hook."""
+def stopped_if_over(notes: Notes, now_s: float) -> Notes:
+    """The notes, with a stop if the time is over; time warnings are left to the agent's next hook."""
     limit_s, began_s = notes.limit_s, notes.began_s
     if limit_s is None or began_s is None or now_s - began_s < limit_s:
         return notes
-    return _time(notes, now_s)[0]
+    return _due_time_warning(notes, now_s)[0]
 
 
-def extended(notes: Notes, seconds: float, now_s: float) -> Notes:
-    """The notes with more time; warnings that are due again will be given again."""
+def with_more_time(notes: Notes, seconds: float, now_s: float) -> Notes:
+    """The notes with a later time limit; warnings that become due again are given again."""
     if notes.limit_s is None or notes.began_s is None:
         return notes
     limit_s, used_s = notes.limit_s + seconds, now_s - notes.began_s
     still = timeouts.still_given(used_s, limit_s, notes.warned)
-    over = notes.warned_over and timeouts.OVER not in still
-    return notes._replace(limit_s=limit_s, warned=still, stop=None if over else notes.stop)
+    was_over = notes.warned_over and timeouts.OVER not in still
+    return notes._replace(limit_s=limit_s, warned=still, stop=None if was_over else notes.stop)

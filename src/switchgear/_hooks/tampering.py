@@ -20,7 +20,7 @@ from switchgear._measure.saved_refs import common_dir, remembered_refs, write_re
 from switchgear._system.files import read_regular
 
 TIMEOUT_S = 5.0
-_LARGEST_PACKED = 50_000_000
+_MAX_PACKED_BYTES = 50_000_000
 
 
 def watched_refs(root: str) -> list[str]:
@@ -39,7 +39,7 @@ def repair_refs(root: str) -> Repaired:
     refs = {} if git is None else remembered_refs(git)
     if git is None or not refs:
         return Repaired()
-    now = _values(git, refs)
+    now = _current_commits(git, refs)
     done: list[str] = []
     left = dict(refs)
     for name, commit in refs.items():
@@ -60,11 +60,11 @@ def repair_refs(root: str) -> Repaired:
     return Repaired(tuple(done))
 
 
-def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
+def _current_commits(git: str, refs: dict[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     try:
         with open(os.path.join(git, "packed-refs"), encoding="utf-8", errors="replace") as file:
-            for line in file.read(_LARGEST_PACKED).splitlines():
+            for line in file.read(_MAX_PACKED_BYTES).splitlines():
                 commit, _, name = line.partition(" ")
                 if name in refs:
                     found[name] = commit
@@ -81,7 +81,7 @@ def _values(git: str, refs: dict[str, str]) -> dict[str, str]:
     return found
 
 
-class Found(NamedTuple):
+class TamperingResult(NamedTuple):
     reverted: tuple[str, ...]
     failed: tuple[str, ...]
     """What could not be reverted, and why: the session is stopped until it can be."""
@@ -95,20 +95,22 @@ class Found(NamedTuple):
     """The files that have a saved copy."""
 
 
-def look(
+def revert_tampering(
     root: str,
     *,
     seen: str,
     during_call: bool | None,
     copied: Sequence[str] = (),
     trusted: str | None = None,
-) -> Found:
+) -> TamperingResult:
     """Look at everything that guards the project at `root`, and revert what no operator did.
 
     `copied` are the files that had a saved copy at the last look, `trusted` the configuration that
     was in effect.
     """
-    reverted = [f"the saved copy of {path} was removed" for path in saved_copies.lost(copied)]
+    reverted = [
+        f"the saved copy of {path} was removed" for path in saved_copies.missing_copies(copied)
+    ]
     if trusted is not None and not is_own(trusted) and is_lost(trusted):
         reverted.append(f"the record that {trusted} is trusted was removed")
     failed: list[str] = []
@@ -134,11 +136,11 @@ def look(
         elif during_call is None and digest != seen:
             unsettled, now_seen = True, seen
     try:
-        watched = [*saved_copies.watched(root), *watched_refs(root)]
+        watched = [*saved_copies.watched_files(root), *watched_refs(root)]
     except OSError as error:
         failed.append(f"the files that guard {root} could not be checked: {error}")
     copies = [each.path for each in saved_copies.saved_in(root)]
-    return Found(tuple(reverted), tuple(failed), unsettled, now_seen, watched, copies)
+    return TamperingResult(tuple(reverted), tuple(failed), unsettled, now_seen, watched, copies)
 
 
 def _changed_config(root: str) -> tuple[Trusted, str] | None:
@@ -158,18 +160,18 @@ def _revert(record: Trusted) -> str:
     path = record.path
     now = content(path)
     what = "was removed or made unreadable" if now is None else "was changed"
-    aside = "" if now is None else saved_copies.keep_aside(path, now)
+    aside = "" if now is None else saved_copies.keep_changed_file(path, now)
     kept = f", and the changed text is in {aside}" if aside else ""
     data = record.text.encode()
     if os.path.basename(path) == PROJECT and now is not None:
-        data = _with_table(now.decode(errors="replace"), record.text).encode()
+        data = _with_trusted_tables(now.decode(errors="replace"), record.text).encode()
         if digest_of(path, data) != record.digest:
             data = record.text.encode()
-    saved_copies.put_back(os.path.dirname(path), path, data, 0o644)
+    saved_copies.write_without_links(os.path.dirname(path), path, data, 0o644)
     return f"{path} {what} during a tool call: the trusted content was restored{kept}"
 
 
-def _with_table(now: str, good: str) -> str:
+def _with_trusted_tables(now: str, good: str) -> str:
     """The current `pyproject.toml` with the Switchgear tables of the trusted one."""
     rest = [part for part in _tables(now) if not _is_ours(part)]
     ours = [part for part in _tables(good) if _is_ours(part)]

@@ -1,11 +1,11 @@
-"""A hook that could not decide: what it answers, and the event that it leaves.
+"""Hook calls that could not be decided: the ruling, and the event that reports them.
 
-What cannot be read is refused. What breaks no rule, but whose circuits cannot be consulted, is
-admitted or refused as configured.
+An unreadable call is refused. A call that breaks no rule, but whose circuits cannot be consulted, is admitted
+or refused as configured.
 
-Each agent has a circuit `hooks/<agent>` for that: its events say what went wrong, its count of
-ignored signals how often. While the store itself cannot be reached, they are
-lines of a small file beside it; the next hook that reaches the store saves them there.
+Undecided calls are recorded on the circuit `hooks/<agent>`: its events have the reasons, and its number of
+ignored signals is their number. While the store is unavailable, they are written to a small file beside it;
+the next hook that reaches the store moves them there.
 """
 
 import os
@@ -29,8 +29,8 @@ from switchgear._stores.base import Store, Transaction
 from switchgear._text.redact import redact
 
 SPILL = "hooks-undecided.log"
-LARGEST_SPILL = 65_536
-"""Maximum size of the pending notes in bytes; later ones are not kept, but were reported."""
+MAX_SPILL_BYTES = 65_536
+"""Maximum size of the file in bytes; further calls are reported, but not recorded."""
 ADMIT, REFUSE = "admit", "refuse"
 
 
@@ -38,17 +38,17 @@ def hooks_circuit(agent: str) -> str:
     return f"hooks/{agent}"
 
 
-def ruling_on(why: str, on_trouble: str, facts: HookFacts | None) -> Ruling:
+def undecided_ruling(why: str, on_trouble: str, facts: HookFacts | None) -> Ruling:
     """The ruling on a call that breaks no rule, and whose circuits could not be consulted."""
     refuses = on_trouble == REFUSE and (facts is None or facts.moment is Moment.BEFORE_TOOL)
-    remark = said(why, "refused" if refuses else "admitted")
+    remark = undecided_remark(why, "refused" if refuses else "admitted")
     if not refuses:
         return Ruling(Action.ALLOW, remark=remark)
     text = f"Switchgear could not decide, and hooks.on_trouble is {REFUSE!r}: {why}"
     return Ruling(Action.DENY, text, remark)
 
 
-def unreadable(why: str) -> Ruling:
+def unreadable_ruling(why: str) -> Ruling:
     """The ruling on a call that cannot be read, resolved or analysed: refused, whatever is configured."""
     why = redact(why)
     text = (
@@ -58,14 +58,14 @@ def unreadable(why: str) -> Ruling:
     return Ruling(Action.DENY, text, f"switchgear refused a call that it cannot check: {why}")
 
 
-def said(why: str, end: str) -> str:
-    return f"switchgear could not decide, and {end}: {redact(why)}"
+def undecided_remark(why: str, outcome: str) -> str:
+    return f"switchgear could not decide, and {outcome}: {redact(why)}"
 
 
 def reply_without_event(agent: str, ruling: Ruling) -> Reply:
-    """The reply to input that could not be read: its event is unknown.
+    """The reply to an event that could not be read.
 
-    Exit code 2 refuses on every agent with hooks of its own; our plugins read the ruling.
+    Every agent with hooks of its own takes exit code 2 as a refusal; our plugins read the ruling.
     """
     if agent in {"opencode", "pi"}:
         return plugin_reply(ruling)
@@ -85,16 +85,16 @@ def record_undecided(store: Store, policy: Policy, agent: str, why: str, times: 
     store.transact(key, work)
 
 
-def remark(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -> None:
-    """Leave an event at a circuit that changes nothing else. Raises `StoreError`."""
+def record_event(store: Store, policy: Policy, key: str, kind: EventKind, text: str) -> None:
+    """Record an event on a circuit, without any other change. Raises `StoreError`."""
     event = Override("switchgear", text, kind=kind)
     store.transact(key, lambda inside: inside.apply(key, policy, event))
 
 
 def spill(folder: str, agent: str, why: str) -> None:
-    """Save the note until the store is back. Never raises: it was reported already.
+    """Save an undecided call to the file until the store is available again. Never raises.
 
-    It is not kept while another process reads or writes the notes: no hook waits for that.
+    If another process uses the file, the call is not saved: no hook waits for that.
     """
     line = f"{time.time():.0f} {agent} {redact(why)}\n".encode()
     try:
@@ -103,7 +103,7 @@ def spill(folder: str, agent: str, why: str) -> None:
         file = os.open(os.path.join(folder, SPILL), flags, 0o600)
         try:
             _lock(file)
-            if os.fstat(file).st_size < LARGEST_SPILL:
+            if os.fstat(file).st_size < MAX_SPILL_BYTES:
                 os.write(file, line)
         finally:
             os.close(file)
@@ -111,18 +111,18 @@ def spill(folder: str, agent: str, why: str) -> None:
         return
 
 
-def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -> None:
-    """Save to the store what was kept while it was unavailable, once. Raises `StoreError`."""
+def save_spilled(folder: str, store: Store, policy_for: Callable[[str], Policy]) -> None:
+    """Move the calls in the file to the store. Raises `StoreError`."""
     path = os.path.join(folder, SPILL)
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # nothing was kept: so it is nearly always
+        return  # the usual case: there is no file
     try:
         if not os.fstat(file).st_size:
             return
         _lock(file)
-        lines = os.read(file, LARGEST_SPILL + 4096).decode(errors="replace").splitlines()
+        lines = os.read(file, MAX_SPILL_BYTES + 4096).decode(errors="replace").splitlines()
         by_agent: dict[str, list[str]] = {}
         for line in lines:
             _, _, rest = line.partition(" ")
@@ -133,7 +133,7 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
             often = f" ({len(whys)} times)" if len(whys) > 1 else ""
             summary = f"while the store was unavailable{often}: {whys[-1]}"
             record_undecided(store, policy_for(hooks_circuit(agent)), agent, summary, len(whys))
-        # Emptied, not removed: a process that waits for its lock must find the same file.
+        # Truncated, not removed: another process may have it open already.
         os.ftruncate(file, 0)
     except BlockingIOError:
         return
@@ -142,20 +142,20 @@ def fold_spill(folder: str, store: Store, policy_for: Callable[[str], Policy]) -
 
 
 def _lock(file: int) -> None:
-    """Raises BlockingIOError if another process has the lock."""
-    import fcntl  # noqa: PLC0415  only in trouble
+    """Lock the file. Raises BlockingIOError if another process holds the lock."""
+    import fcntl  # noqa: PLC0415  rarely needed
 
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 DEADLINE_S = 12.0
-"""From the start to the answer. Agents wait 15 s for a hook, and starting Python takes its part."""
+"""Seconds from the start of a hook to its response. Agents wait 15 s, and starting Python takes some of that."""
 CIRCUITS_S = 5.0
-"""Time limit of the circuits after the rules are judged, for a blocked store."""
+"""Seconds to consult the circuits after the rules were evaluated; a store can block."""
 
 
 class Pending:
-    """One hook call in progress. Written by the thread that answers, read by the deadline's thread."""
+    """A hook call in progress. The thread that answers it writes these fields; the thread of the deadline reads them."""
 
     def __init__(self, began_s: float | None = None, event: str = "") -> None:
         self.began_s = time.monotonic() if began_s is None else began_s
@@ -166,22 +166,22 @@ class Pending:
         self.root: str | None = None
         self.on_trouble = ADMIT
         self.refusal: Ruling | None = None
-        """The refusal that stands whatever comes after it."""
+        """The final refusal, if the rules refuse the call."""
         self.judged_s: float | None = None
-        """When the rules were judged, or the call was found unreadable."""
+        """When the rules were evaluated, or the call was found unreadable."""
 
     def due_s(self) -> float:
         """When the call must be answered, on the monotonic clock."""
-        last_s = self.began_s + DEADLINE_S
-        return last_s if self.judged_s is None else min(last_s, self.judged_s + CIRCUITS_S)
+        deadline_s = self.began_s + DEADLINE_S
+        return deadline_s if self.judged_s is None else min(deadline_s, self.judged_s + CIRCUITS_S)
 
     def judged(self, refusal: Ruling | None) -> None:
-        """Store the result of the rules: `refusal` is final, `None` leaves the decision to the circuits."""
+        """Set the result of the rules: a final refusal, or `None` to leave the decision to the circuits."""
         self.refusal = refusal
         self.judged_s = time.monotonic()
 
     def session_to_watch(self) -> tuple[str, str] | None:
-        """The project and the session of the event, unless the session ends with it."""
+        """The project and the session of the event; `None`: the event ends the session, or is unreadable."""
         facts = self.facts
         if facts is None or self.root is None or facts.moment is Moment.SESSION_END:
             return None
@@ -192,28 +192,30 @@ class Pending:
         return self.facts is not None and self.facts.moment in starts
 
     def ruling(self, why: str) -> Ruling:
-        """The ruling that follows from the stage reached, without further information."""
+        """The ruling if nothing more can be decided, according to the stage reached so far."""
         facts = self.facts
         if self.refusal is not None:
-            return self.refusal._replace(remark=self.refusal.remark or said(why, "refused"))
+            return self.refusal._replace(
+                remark=self.refusal.remark or undecided_remark(why, "refused")
+            )
         if facts is not None and facts.moment is not Moment.BEFORE_TOOL:
-            return ruling_on(why, ADMIT, facts)
+            return undecided_ruling(why, ADMIT, facts)
         if self.judged_s is None:
-            return unreadable(why)
-        return ruling_on(why, self.on_trouble, facts)
+            return unreadable_ruling(why)
+        return undecided_ruling(why, self.on_trouble, facts)
 
     def reasons(self, why: str) -> str:
-        """Why the call could not be decided, with the refusal that stands."""
+        """Why the call could not be decided, after the text of the final refusal if there is one."""
         return why if self.refusal is None else f"{self.refusal.text} {why}"
 
     def reply(self, agent: str, ruling: Ruling) -> Reply:
-        """The ruling in the agent's format; without a readable event, by exit code or plugin reply."""
+        """The ruling in the agent's format; if the event is unreadable, as an exit code or plugin reply."""
         if self.dialect is None or self.facts is None:
             return reply_without_event(agent, ruling)
-        return in_dialect(self.dialect, self.facts, ruling)
+        return reply_in_dialect(self.dialect, self.facts, ruling)
 
 
-def in_dialect(dialect: Dialect, facts: HookFacts, ruling: Ruling) -> Reply:
+def reply_in_dialect(dialect: Dialect, facts: HookFacts, ruling: Ruling) -> Reply:
     reply = dialect.write(ruling, facts)
     refuses = ruling.action in REFUSING and facts.moment is Moment.BEFORE_TOOL
     return reply._replace(refusal=ruling.text) if refuses else reply

@@ -1,8 +1,7 @@
-"""What a session has used since its last hook: each response once, however often it is read.
+"""The tokens and cost of a session since its last event, read from transcripts.
 
-A part of the session's note, changed in the same transaction as the circuits: how far each
-transcript was read, and what was charged for its last answers. Agents write an answer in several
-lines and repeat its tokens, or more of them, in each; only what is new is charged.
+A part of the session's note stores how far each transcript was read and what was charged for its last
+responses. Agents write a response in several lines, each with its tokens so far; only the increase is charged.
 """
 
 import os
@@ -13,17 +12,17 @@ from typing import Any, NamedTuple
 from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, lines_since
 from switchgear._agents.registry import usages_in
 from switchgear._hooks import hook_config
-from switchgear._hooks.open_calls import Book
+from switchgear._hooks.open_calls import ReadPosition
 
-NAME = "prices.json"
-MOST_MODELS = 64
-KNOWN_FOR_S = 86_400.0
-"""How long a price is cached: the package with the list may be upgraded."""
-UNKNOWN_FOR_S = 3_600.0
+CACHE_NAME = "prices.json"
+MAX_MODELS = 64
+KNOWN_PRICE_S = 86_400.0
+"""Seconds for which a price is cached; an upgrade of the package with the price list may change it."""
+UNKNOWN_PRICE_S = 3_600.0
 _MILLION = 1_000_000
 
 
-class Card(NamedTuple):
+class ModelPrices(NamedTuple):
     """The prices of a model, in millionths of a dollar for a million tokens."""
 
     input: int = 0
@@ -31,12 +30,12 @@ class Card(NamedTuple):
     cache_read: int = 0
     cache_write: int = 0
     window: int | None = None
-    """How many tokens the model can hold."""
+    """The context window of the model in tokens."""
     unknown: str = ""
-    made_s: float = 0.0
+    fetched_s: float = 0.0
 
     def cost_micros(self, tokens: Sequence[int]) -> int | None:
-        """What input, output, and of the input what was read from and written to a cache cost.
+        """The cost of `tokens`: input, output, and the parts of the input read from and written to the cache.
 
         >>> Card(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros((1_100, 20, 1_000, 0))
         900
@@ -50,111 +49,114 @@ class Card(NamedTuple):
         return -(-total // _MILLION)
 
 
-def card_of(model: str, folder: str, now_s: float) -> Card:
-    """The prices of a model, cached in `folder`. Never raises for the content of the cache."""
-    place = os.path.join(folder, NAME)
-    cards = _read(place)
-    card = cards.get(model)
-    if card is not None:
-        for_s = UNKNOWN_FOR_S if card.unknown else KNOWN_FOR_S
-        if 0 <= now_s - card.made_s < for_s:
-            return card
-    card = _price_from_list(model)._replace(made_s=now_s)
-    cards.pop(model, None)
-    cards[model] = card
-    hook_config.write(place, dict(list(cards.items())[-MOST_MODELS:]))
-    return card
+def prices_of(model: str, folder: str, now_s: float) -> ModelPrices:
+    """The prices of a model, cached in `folder`. An unreadable cache is ignored."""
+    path = os.path.join(folder, CACHE_NAME)
+    price_cache = _read_cache(path)
+    prices = price_cache.get(model)
+    if prices is not None:
+        max_age_s = UNKNOWN_PRICE_S if prices.unknown else KNOWN_PRICE_S
+        if 0 <= now_s - prices.fetched_s < max_age_s:
+            return prices
+    prices = _price_from_list(model)._replace(fetched_s=now_s)
+    price_cache.pop(model, None)
+    price_cache[model] = prices
+    hook_config.write(path, dict(list(price_cache.items())[-MAX_MODELS:]))
+    return prices
 
 
-def _price_from_list(model: str) -> Card:
-    hook_config.use_all_modules()
+def _price_from_list(model: str) -> ModelPrices:
+    hook_config.enable_site_packages()
     from switchgear._agents.events import Usage  # noqa: PLC0415
     from switchgear._agents.prices import cost_of  # noqa: PLC0415
     from switchgear._providers.prices import window_of  # noqa: PLC0415
 
-    much = _MILLION
-    kinds = ((much, 0), (0, much), (much, 0, much), (much, 0, 0, much))
+    million = _MILLION
+    kinds = ((million, 0), (0, million), (million, 0, million), (million, 0, 0, million))
     costs = [cost_of([Usage(model or None, *tokens)]) for tokens in kinds]
     unknown = next((cost.unknown for cost in costs if cost.unknown), "")
     sent, output, read, written = (cost.micros or 0 for cost in costs)
-    return Card(sent, output, read, written, window_of(model), unknown)
+    return ModelPrices(sent, output, read, written, window_of(model), unknown)
 
 
-def _read(place: str) -> dict[str, Card]:
-    data: Any = hook_config.read_own(place)
+def _read_cache(path: str) -> dict[str, ModelPrices]:
+    data: Any = hook_config.read_private_json(path)
     try:
-        cards = {str(model): Card._make(fields) for model, fields in data.items()}
-        prices: list[Any] = [price for card in cards.values() for price in card[:4]]
-        return cards if all(isinstance(each, int) and each >= 0 for each in prices) else {}
+        price_cache = {str(model): ModelPrices._make(fields) for model, fields in data.items()}
+        amounts: list[Any] = [amount for each in price_cache.values() for amount in each[:4]]
+        return price_cache if all(isinstance(each, int) and each >= 0 for each in amounts) else {}
     except (ValueError, TypeError, AttributeError):
         return {}
 
 
-LAST = 8
-"""Responses of a transcript that may still be repeated."""
+MAX_RESPONSES = 8
+"""Number of last responses of a transcript that may be repeated in later lines."""
 
 
-class Bill(NamedTuple):
+class UsageCharge(NamedTuple):
     context_used: float | None = None
-    """The share of the window that the last answer has left in use."""
+    """The share of the context window in use after the last response."""
     cost_micros: int | None = None
     unpriced: Mapping[str, str] = {}
-    """The models whose price is not known, and why."""
+    """The models whose price is unknown, and why."""
 
 
-class Reader(NamedTuple):
-    """A transcript, and what is known about it."""
+class TranscriptReader(NamedTuple):
+    """A transcript, and what is needed to charge it."""
 
     agent: str
     transcript: str
     is_sub_agent: bool
     model: str
-    """The model of answers that name none."""
+    """The model of responses that name none."""
     since_s: float
-    """Answers from before are not charged: the session was not guarded then."""
+    """Earlier responses are not charged: the session was not guarded then."""
     folder: str
-    """Where prices are kept."""
+    """Where prices are cached."""
     context_tokens: int | None
-    """Size of the window in tokens, if configured."""
+    """The configured size of the context window in tokens; `None`: not configured."""
 
 
-def charge(book: Book, reader: Reader, now_s: float) -> tuple[Book, Bill]:
-    offset, lines = lines_since(reader.transcript, book.offset)
-    answers = dict(book.answers)
+def charge(
+    position: ReadPosition, reader: TranscriptReader, now_s: float
+) -> tuple[ReadPosition, UsageCharge]:
+    """Read what a transcript has gained since `position`. Returns the new position and what to charge."""
+    offset, lines = lines_since(reader.transcript, position.offset)
+    charged = dict(position.charged)
     spent: dict[str, list[int]] = {}
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(reader.since_s))
     latest: AnswerUsage | None = None
-    model = reader.model or book.model
+    model = reader.model or position.model
     for used in usages_in(reader.agent, lines):
         if used.window != 0 and (reader.is_sub_agent or not used.aside):
             latest = used
         model = used.model or model
-        before = answers.pop(used.id, (0, 0, 0, 0))
-        answers[used.id] = tuple(map(max, before, used.tokens))
+        before = charged.pop(used.id, (0, 0, 0, 0))
+        charged[used.id] = tuple(map(max, before, used.tokens))
         if used.at and used.at < since:
             continue
-        new = [now - then for now, then in zip(answers[used.id], before, strict=True)]
+        increase = [now - then for now, then in zip(charged[used.id], before, strict=True)]
         total = spent.setdefault(model, [0, 0, 0, 0])
-        total[:] = [one + other for one, other in zip(total, new, strict=True)]
-    kept = dict(list(answers.items())[-LAST:])
+        total[:] = [sum(pair) for pair in zip(total, increase, strict=True)]
+    kept = dict(list(charged.items())[-MAX_RESPONSES:])
     if latest is not None:
         latest = latest._replace(model=latest.model or model)
-    return Book(offset, kept, model), _bill(reader, spent, latest, now_s)
+    return ReadPosition(offset, kept, model), _charge_for(reader, spent, latest, now_s)
 
 
-def _bill(
-    reader: Reader, spent: dict[str, list[int]], latest: AnswerUsage | None, now_s: float
-) -> Bill:
-    cards = {name: card_of(name, reader.folder, now_s) for name in spent}
+def _charge_for(
+    reader: TranscriptReader, spent: dict[str, list[int]], latest: AnswerUsage | None, now_s: float
+) -> UsageCharge:
+    price_cache = {name: prices_of(name, reader.folder, now_s) for name in spent}
     micros: int | None = None
     for name, tokens in spent.items():
-        cost = cards[name].cost_micros(tokens)
+        cost = price_cache[name].cost_micros(tokens)
         if cost is not None:
             micros = cost + (micros or 0)
-    unpriced = {name: card.unknown for name, card in cards.items() if card.unknown}
+    unpriced = {name: prices.unknown for name, prices in price_cache.items() if prices.unknown}
     used = None
     if latest is not None:
-        listed = cards.get(latest.model, Card()).window
+        listed = price_cache.get(latest.model, ModelPrices()).window
         window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
         used = min(1.0, (latest.tokens.input + latest.tokens.output) / window)
-    return Bill(used, micros, unpriced)
+    return UsageCharge(used, micros, unpriced)

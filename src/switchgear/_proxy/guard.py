@@ -44,7 +44,7 @@ from switchgear._proxy.identity import Identity
 from switchgear._proxy.metrics import ProxyCounts
 from switchgear._proxy.refusals import ProxyRefusal, Reaction
 from switchgear._stores.base import Transaction
-from switchgear._stuck.score import grounds_of, session_policy
+from switchgear._stuck.score import evidence_score, session_policy
 from switchgear._text.redact import redact
 
 T = TypeVar("T")
@@ -320,7 +320,7 @@ class Guard:
                 warning = step.verdict.reason if step.verdict.phase is Phase.TRIPPING else ""
                 if step.circuit.phase is Phase.OPEN and step.circuit.mode is Mode.AUTO:
                     readings = policy.readings(step.circuit.memories, tx.now_s)
-                    tripped = "; ".join(grounds_of(policy, readings).evidence)
+                    tripped = "; ".join(evidence_score(policy, readings).evidence)
                     tripped = tripped or step.verdict.reason
                     why = f"refused one request: {tripped}"
                     reset = Override("switchgear", why, reset=True, kind=EventKind.INTERVENED)

@@ -13,7 +13,7 @@ from switchgear._agents import fields
 from switchgear._agents.hook_protocol import HookFacts, Moment
 from switchgear._core.types import Signal
 from switchgear._hooks.inspect_call import call_signal, last_step
-from switchgear._hooks.open_calls import step_of
+from switchgear._hooks.open_calls import merged_step
 from switchgear._providers.traffic import ModelProtocol
 from switchgear._text.redact import LONGEST_TEXT, redact_lines
 
@@ -87,7 +87,7 @@ class ToolTurn(NamedTuple):
 
     def signal(self) -> Signal:
         """The step that the turn was, for the progress detectors."""
-        return step_of(
+        return merged_step(
             tuple(call_signal(call.facts, seconds=None, changed=None) for call in self.calls)
         )
 

@@ -13,7 +13,7 @@ from switchgear._agents.events import StreamEvent, total_usage
 from switchgear._agents.prices import UsageCost, cost_of
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd
 from switchgear._hooks.interrupt import signal_children
-from switchgear._hooks.session import TIME, WATCHED
+from switchgear._hooks.session import TIME_VARIABLE, WATCHED_VARIABLE
 from switchgear._measure.git import GitTree
 from switchgear._measure.git_command import GitError
 from switchgear._measure.tree import Tree, TreeChange, mark
@@ -228,10 +228,10 @@ def _process(
 ) -> AgentProcess:
     variables = {"SWITCHGEAR_ITERATION": str(number), "SWITCHGEAR_RUN": context.record.id}
     if context.options.stuck:
-        variables[WATCHED] = "1"
+        variables[WATCHED_VARIABLE] = "1"
     if left_s is not None and context.options.timeout_s is not None:
         limit_s = max(context.options.timeout_s, left_s)
-        variables[TIME] = f"{context.time.wall() + left_s - limit_s} {limit_s}"
+        variables[TIME_VARIABLE] = f"{context.time.wall() + left_s - limit_s} {limit_s}"
     if context.evidence is not None:
         variables["SWITCHGEAR_EVIDENCE"] = str(context.evidence)
     try:

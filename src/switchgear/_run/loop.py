@@ -297,7 +297,9 @@ class Runner:
             return
         self.context = handed_over(self.context, agent)
         if why:
-            message = f"{messages.SAID}an agent before you was stopped, and you take over: {why}"
+            message = (
+                f"{messages.TEXT_PREFIX}an agent before you was stopped, and you take over: {why}"
+            )
             advice = "\n\n".join(filter(None, (self.state.advice, message)))
             write_evidence(self.context.record.path, "\n".join((message, *self._evidence)))
             self.state = self.state._replace(helped=True, notes=(), nudge=None, advice=advice)

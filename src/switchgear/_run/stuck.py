@@ -41,7 +41,7 @@ from switchgear._stuck.escalation import (
     escalation_key,
 )
 from switchgear._stuck.messages import Stuck, progress_warning
-from switchgear._stuck.score import Score, grounds_of, session_policy
+from switchgear._stuck.score import Score, evidence_score, session_policy
 from switchgear._text.redact import redact
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class StuckWatch:
             score = delayed
         else:
             readings = circuit.policy.readings(opened.memories, opened.outage.opened_at_s)
-            score = grounds_of(circuit.policy, readings)
+            score = evidence_score(circuit.policy, readings)
             if reviewer is not None and reviewer.delays(circuit, score):
                 return None
         self.score = score

@@ -25,7 +25,7 @@ HELPER = "the escalation agent"
 Apply = Callable[[str, Policy, Message], Step]
 """Applies a message to a circuit, in a transaction: `Transaction.apply` of a store."""
 
-_LOOK = Record(Signal(count=0))
+_NO_CHANGE = Record(Signal(count=0))
 
 
 class Interventions(NamedTuple):
@@ -124,7 +124,7 @@ def take(
     `None`: the next one; where none is left to try, nothing is recorded.
     """
     key, policy = escalation_key(subject), escalation_policy(step_names)
-    before = tried(apply(key, policy, _LOOK).circuit)
+    before = tried(apply(key, policy, _NO_CHANGE).circuit)
     step_name = step_name or next_step_name(step_names, before)
     if step_name == SKIP:  # the last step, skipping those between
         left = [each for each in step_names if each not in before]
@@ -142,7 +142,7 @@ def progressed(apply: Apply, subject: str, step_names: Sequence[str]) -> bool:
     the agent. An escalation without steps left stays open until a manual reset.
     """
     key, policy = escalation_key(subject), escalation_policy(step_names)
-    circuit = apply(key, policy, _LOOK).circuit
+    circuit = apply(key, policy, _NO_CHANGE).circuit
     if not tried(circuit) or circuit.phase is Phase.OPEN:
         return False
     apply(key, policy, Record(Signal(ok=True)))
@@ -151,5 +151,5 @@ def progressed(apply: Apply, subject: str, step_names: Sequence[str]) -> bool:
 
 def given_up(apply: Apply, subject: str, step_names: Sequence[str]) -> str | None:
     """The steps tried, if none is left; `None`: some are left."""
-    step = apply(escalation_key(subject), escalation_policy(step_names), _LOOK)
+    step = apply(escalation_key(subject), escalation_policy(step_names), _NO_CHANGE)
     return None if step.verdict.admitted else f"tried {', '.join(tried(step.circuit))}"

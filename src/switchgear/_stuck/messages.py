@@ -1,7 +1,7 @@
-"""The messages that people and agents read: a trip, a stuck agent, a recovery, little time.
+"""Messages for people and agents about trips, stuck agents, recoveries and time limits.
 
-Pure functions. Text of an agent is cleaned before it becomes part of a message, so that none of its
-lines can look like a line of Switchgear.
+Pure functions. Text from an agent is reduced to one line before it becomes part of a message, so that it
+cannot imitate a line of Switchgear.
 """
 
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from switchgear._stuck.escalation import HELPER, HINT, Interventions
 from switchgear._text.formats import plural
 from switchgear._text.redact import redact, shortened
 
-SAID = "Switchgear: "
+TEXT_PREFIX = "Switchgear: "
 """The prefix of texts for an agent."""
-UNTIL = ". The session is stopped until the user looks at it."
+TAMPERING_END = ". The session is stopped until the user looks at it."
 """The end of the text about changed files, for the agent."""
-LONGEST_TAMPERING = 1000
+MAX_TAMPERING_CHARS = 1000
 
-HELD = "held open"
-"""The beginning of the reason if an operator holds the session."""
-OVER = "TIME OVER"
-"""The beginning of the reason if the time of the session is over."""
-GIVEN_UP = "given up"
-"""The beginning of the reason if a person gave up the task, and the agent was not stuck."""
+HELD_PREFIX = "held open"
+"""How the reason begins if an operator holds the session open."""
+OVER_PREFIX = "TIME OVER"
+"""How the reason begins if the session has exceeded its time limit."""
+GIVEN_UP_PREFIX = "given up"
+"""How the reason begins if a person gave up the task although the agent was not stuck."""
 
-_LABEL = 20
-_LONGEST = 200
-_LONGEST_INDICATOR = 500
-"""The reasons of progress detectors name the steps, and then what to do differently."""
+_LABEL_WIDTH = 20
+_MAX_CHARS = 200
+_MAX_INDICATOR_CHARS = 500
+"""Longer than `_MAX_CHARS`: reasons of progress detectors name the steps, then what to do differently."""
 
 
 class Option(NamedTuple):
@@ -40,7 +40,7 @@ class Option(NamedTuple):
     does: str
 
 
-def one_line(text: str, longest: int = _LONGEST) -> str:
+def one_line(text: str, longest: int = _MAX_CHARS) -> str:
     r"""Untrusted text as a part of one line: no control characters, cut between words.
 
     >>> one_line("a\nb\x1b[2J"), one_line("the quick brown fox", 14)
@@ -50,10 +50,9 @@ def one_line(text: str, longest: int = _LONGEST) -> str:
     return shortened(" ".join(plain.split()), longest, "…")
 
 
-def span(seconds: float) -> str:
-    """A time for people: `45 seconds`, `1 minute`, `3 minutes`.
+def approximate_duration(seconds: float) -> str:
+    """A duration for display: `45 seconds`, `1 minute`, `3 minutes`.
 
-    >>> span(44.6), span(60), span(179.8)
     ('45 seconds', '1 minute', '3 minutes')
     """
     if seconds < 59.5:
@@ -75,7 +74,7 @@ def trip_options(wait_s: float | None) -> tuple[Option, ...]:
 
 
 def circuit_tripped(circuit: Circuit, now_s: float) -> str:
-    """CIRCUIT BREAKER TRIPPED, with the recent failures and the options. `now_s`: since the epoch."""
+    """The block CIRCUIT BREAKER TRIPPED: recent failures and options. `now_s`: seconds since the epoch."""
     retry_at_s = circuit.outage.retry_at_s
     wait_s = None if retry_at_s is None else max(0.0, retry_at_s - now_s)
     recent = [
@@ -88,11 +87,11 @@ def circuit_tripped(circuit: Circuit, now_s: float) -> str:
             "CIRCUIT BREAKER TRIPPED",
             "",
             f"Operation: {operation(circuit.key)}",
-            f"Failures: {_failures(circuit.outage.reason)}",
-            f"State: {_state(circuit, wait_s)}",
+            f"Failures: {_failures_line(circuit.outage.reason)}",
+            f"State: {_state_line(circuit, wait_s)}",
             *failures,
             "",
-            *_options(trip_options(wait_s)),
+            *_options_block(trip_options(wait_s)),
         )
     )
 
@@ -101,15 +100,15 @@ def operation(name: str) -> str:
     return one_line(name.removeprefix("op/"))
 
 
-def _failures(reason: str) -> str:
-    """`3 failures in 60 s (threshold 3)` as the block has it: `3 in last 60 seconds`."""
+def _failures_line(reason: str) -> str:
+    """The reason of a trip, rephrased: `3 failures in 60 s (threshold 3)` → `3 in last 60 seconds`."""
     words = reason.split()
     if words[1:3] in (["failures", "in"], ["failure", "in"]) and words[4:5] == ["s"]:
         return f"{words[0]} in last {words[3]} seconds"
     return one_line(reason) or "none counted"
 
 
-def _state(circuit: Circuit, wait_s: float | None) -> str:
+def _state_line(circuit: Circuit, wait_s: float | None) -> str:
     if circuit.mode is Mode.HELD_OPEN:
         by = "" if circuit.order is None else f" by {one_line(circuit.order.by, 40)}"
         return f"HELD OPEN{by} (until it is released)"
@@ -119,8 +118,8 @@ def _state(circuit: Circuit, wait_s: float | None) -> str:
     return f"{circuit.phase.value.upper()} ({back})"
 
 
-def _options(options: Sequence[Option]) -> list[str]:
-    lines = [f"{f'[{each.label}]':{_LABEL}} - {each.does}" for each in options]
+def _options_block(options: Sequence[Option]) -> list[str]:
+    lines = [f"{f'[{each.label}]':{_LABEL_WIDTH}} - {each.does}" for each in options]
     return ["Options:", *lines]
 
 
@@ -133,9 +132,9 @@ class Stuck(NamedTuple):
     agent: str
     task: str
     points: float
-    """The stuck score; the block shows at most 100."""
+    """The stuck score; at most 100 is displayed."""
     indicators: tuple[str, ...]
-    """The parts of the score, one line each."""
+    """The reasons for the score, one line each."""
 
 
 def stuck_options(
@@ -149,11 +148,12 @@ def stuck_options(
 ) -> tuple[Option, ...]:
     """The possible actions for a stuck agent.
 
-    `limited`: it has a time limit; `stopped`: its circuit is open; `pausable`: its process is known,
-    on this machine; `paused`: that process was paused; `in_batch`: other tasks continue after an abort.
+    - `limited`: it has a time limit; `stopped`: its circuit is open.
+    - `pausable`: its process runs on this machine and is known; `paused`: that process was suspended.
+    - `in_batch`: other tasks continue after an abort.
     """
     helper = one_line(plan.helper if plan.helper != HELPER else plan.escalate or HELPER, 60)
-    more = span(plan.extend_s).replace(" ", " more ")
+    more = approximate_duration(plan.extend_s).replace(" ", " more ")
     after = "continue batch" if in_batch else "stop agent"
     options = (
         (stopped, "resume", "Resume agent", "Reset the circuit; the agent may go on"),
@@ -167,14 +167,14 @@ def stuck_options(
     return tuple(Option(*texts) for is_possible, *texts in options if is_possible)
 
 
-def agent_calm(stuck: Stuck, state: str, options: Sequence[Option]) -> str:
-    """A session that is not stuck, for people: its state, and the options."""
-    who = f"Session {one_line(stuck.task, 80)} ({one_line(stuck.agent, 80)}) is {state}."
-    return "\n".join([who, "", *_options(options)])
+def session_state(stuck: Stuck, state: str, options: Sequence[Option]) -> str:
+    """The state of a session that is not stuck, and the options."""
+    heading = f"Session {one_line(stuck.task, 80)} ({one_line(stuck.agent, 80)}) is {state}."
+    return "\n".join([heading, "", *_options_block(options)])
 
 
 def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
-    """AGENT APPEARS STUCK, with the score, its parts, and the options if there are any."""
+    """The block AGENT APPEARS STUCK: the score, the reasons for it, and the options if there are any."""
     lines = [
         "AGENT APPEARS STUCK",
         "",
@@ -182,15 +182,15 @@ def agent_stuck(stuck: Stuck, options: Sequence[Option] = ()) -> str:
         f"Stuck score: {min(stuck.points, 100.0):.0f}/100",
         "",
         "Indicators:",
-        *(f"- {one_line(each, _LONGEST_INDICATOR)}" for each in stuck.indicators),
+        *(f"- {one_line(each, _MAX_INDICATOR_CHARS)}" for each in stuck.indicators),
     ]
-    return "\n".join([*lines, "", *_options(options)] if options else lines)
+    return "\n".join([*lines, "", *_options_block(options)] if options else lines)
 
 
-def stopped(stuck: Stuck, what: str) -> str:
+def stopped(stuck: Stuck, consequence: str) -> str:
     """The text for a stopped agent; the text for people is `stopped_for_people`."""
     return (
-        f"{agent_stuck(stuck)}\n\nThe agent is stopped. {what} Do not call any more tools: "
+        f"{agent_stuck(stuck)}\n\nThe agent is stopped. {consequence} Do not call any more tools: "
         "tell the user what you tried, what is left, and that a new message lets you go on."
     )
 
@@ -215,8 +215,8 @@ def stopped_for_people(session: str, reason: str, *, escalate: bool, agent: str 
     return "\n".join([*lines, *(f"- {line}" for line in next_steps)])
 
 
-_RESUME = {"claude-code": "claude --resume"}
-"""The command with which an agent resumes a session, if known."""
+_RESUME_COMMANDS = {"claude-code": "claude --resume"}
+"""Agents whose command for resuming a session is known."""
 
 
 def resume_command(agent: str, session: str) -> str:
@@ -225,23 +225,23 @@ def resume_command(agent: str, session: str) -> str:
     >>> resume_command("claude-code", "7f3a")
     'claude --resume 7f3a'
     """
-    return f"{_RESUME[agent]} {one_line(session, 80)}" if agent in _RESUME else ""
+    return f"{_RESUME_COMMANDS[agent]} {one_line(session, 80)}" if agent in _RESUME_COMMANDS else ""
 
 
 def what_next(
     session: str, *, escalate: bool, again: str = "", reason: str = ""
 ) -> tuple[str, ...]:
-    """The useful actions for a stopped session, one line each.
+    """The possible actions for a stopped session, one line each.
 
-    `again` is the command that resumes it after its agent has ended; `reason` is why it is stopped:
-    an operator's hold ends by a release, and a session whose time is over needs more time.
+    `again` is the command that resumes the session after its agent has ended. `reason` is why it is stopped:
+    a held session can be released, and one that exceeded its time limit can get more time.
     """
     name = one_line(session, 80)
     give_up = f"give up: switchgear intervene {name} --do abort"
-    if reason.startswith(HELD):
+    if reason.startswith(HELD_PREFIX):
         return f"release: switchgear release {name} --why TEXT", give_up
     hand_over = (f"hand over: switchgear intervene {name} --do escalate",) if escalate else ()
-    if reason.startswith(OVER):
+    if reason.startswith(OVER_PREFIX):
         more = f"give it more time: switchgear intervene {name} --do extend --for 30m"
         return more, *hand_over, give_up
     return (
@@ -249,12 +249,12 @@ def what_next(
         *((f"if the agent has ended: {again}",) if again else ()),
         f"reset: switchgear reset {name} --why TEXT",
         *hand_over,
-        *(() if reason.startswith(GIVEN_UP) else (give_up,)),
+        *(() if reason.startswith(GIVEN_UP_PREFIX) else (give_up,)),
     )
 
 
 def progress_warning(reason: str) -> str:
-    seen = one_line(reason, _LONGEST_INDICATOR)
+    seen = one_line(reason, _MAX_INDICATOR_CHARS)
     return (
         f"Switchgear warns: {seen}. Try a different approach; if this goes on, you will be stopped."
     )
@@ -263,7 +263,7 @@ def progress_warning(reason: str) -> str:
 def nudge(stuck: Stuck, hint: str = HINT) -> str:
     """The nudge for an agent: the evidence, if any, and the hint."""
     if not stuck.indicators:
-        return f"{SAID}a hint from your operator: {one_line(hint, 1000)}"
+        return f"{TEXT_PREFIX}a hint from your operator: {one_line(hint, 1000)}"
     return (
         f"{agent_stuck(stuck)}\n\n{one_line(hint, 1000)}. Do not repeat what was tried: find out "
         "first why it did not work, then change something that can be measured."
@@ -271,11 +271,11 @@ def nudge(stuck: Stuck, hint: str = HINT) -> str:
 
 
 def fresh_start(stuck: Stuck, before: Sequence[str]) -> str:
-    """The text for an agent that takes over from a stopped one: the steps tried, in short."""
-    done = ", ".join(before) or "nothing"
+    """The text for an agent that takes over from a stopped one: the evidence and the steps tried."""
+    steps = ", ".join(before) or "nothing"
     return (
         f"An agent before you was stopped, because it was stuck. Start over.\n\n"
-        f"{agent_stuck(stuck)}\n\nTried so far: {done}. Look at the files to see what is left of "
+        f"{agent_stuck(stuck)}\n\nTried so far: {steps}. Look at the files to see what is left of "
         "its work; do not go on where it stopped."
     )
 
@@ -284,7 +284,7 @@ def fresh_start(stuck: Stuck, before: Sequence[str]) -> str:
 
 
 def recovery_begins(name: str, opened_s: float, reset_s: float) -> str:
-    """The header of a recovery: how long the circuit has been open, and when it is probed."""
+    """The header of a recovery: how long the circuit has been open, and when it is tested."""
     opened, reset = f"{opened_s:.0f} seconds", f"{max(0.0, reset_s):.0f} seconds"
     return f"Circuit: {operation(name)} (OPEN)\nOpened: {opened} ago\nReset in: {reset}"
 
@@ -293,7 +293,7 @@ PROBING = "Attempting half-open test..."
 
 
 def recovery_ends(phase: Phase, *, ok: bool) -> str:
-    """The result of the probe, and the state of the circuit."""
+    """The result of the test call, and the state of the circuit."""
     result = f"Test result: {'SUCCESS' if ok else 'FAILURE'}"
     if phase is Phase.CLOSED:
         return f"{result}\n\nCircuit CLOSED. Resuming normal operations."
@@ -314,18 +314,18 @@ def time_warning(percent: int, left_s: float, limit_s: float) -> str:
     """
     left = f"TIME WARNING: {left_s / limit_s:.0%} budget remaining."
     if percent < 90:
-        return f"{left} Start wrapping up.\n{span(left_s)} remaining, wrap up"
-    return f"{left} Commit now.\n{span(left_s)} remaining, commit now"
+        return f"{left} Start wrapping up.\n{approximate_duration(left_s)} remaining, wrap up"
+    return f"{left} Commit now.\n{approximate_duration(left_s)} remaining, commit now"
 
 
 def time_over(limit_s: float) -> str:
-    return f"{OVER}: the {span(limit_s)} for this task are used up. Stop now; what is done is kept."
+    return f"{OVER_PREFIX}: the {approximate_duration(limit_s)} for this task are used up. Stop now; what is done is kept."
 
 
 def tampering_text(changes: Sequence[str]) -> str:
     """The text for an agent when the files that guard it were changed without an operator."""
     return redact(
-        f"{SAID}the files that guard this project were changed without an operator: "
-        f"{'; '.join(changes)}{UNTIL}",
-        LONGEST_TAMPERING,
+        f"{TEXT_PREFIX}the files that guard this project were changed without an operator: "
+        f"{'; '.join(changes)}{TAMPERING_END}",
+        MAX_TAMPERING_CHARS,
     )

@@ -1,4 +1,4 @@
-"""The score of a circuit: how much each of its weighted detectors adds."""
+"""The score of a circuit: the sum of the weights of its detectors that trip."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,8 +8,8 @@ from switchgear._core.policy import Policy, WeightedSum
 from switchgear._core.types import Reading
 from switchgear._detectors import Violation
 
-MOST_POINTS = 100.0
-SMALL_THRESHOLD = 10.0
+MAX_POINTS = 100.0
+MIN_WHOLE_THRESHOLD = 10.0
 
 
 class Share(NamedTuple):
@@ -43,9 +43,9 @@ class Score(NamedTuple):
         >>> Score(40.0, 60.0, ()).text, Score(0.5, 0.8, ()).text
         ('40/100', '0.5/0.8')
         """
-        if self.threshold < SMALL_THRESHOLD:
+        if self.threshold < MIN_WHOLE_THRESHOLD:
             return f"{self.points:g}/{self.threshold:g}"
-        return f"{self.points:.0f}/{max(MOST_POINTS, self.threshold):.0f}"
+        return f"{self.points:.0f}/{max(MAX_POINTS, self.threshold):.0f}"
 
     @property
     def evidence(self) -> tuple[str, ...]:
@@ -80,11 +80,11 @@ def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
             weighed += points
         alone = max(alone, own)
         shares.append(Share(detector.kind, points, trips, reading.reason, own))
-    most = max(MOST_POINTS, combine.threshold)
+    most = max(MAX_POINTS, combine.threshold)
     return Score(min(max(weighed, alone), most), combine.threshold, tuple(shares))
 
 
-def grounds_of(policy: Policy, readings: Sequence[Reading]) -> Score:
+def evidence_score(policy: Policy, readings: Sequence[Reading]) -> Score:
     """The score; of detectors that are not weighed, the heat of the hottest in percent.
 
     So the evidence against a stuck agent has one form, whatever policy found it.

@@ -22,7 +22,7 @@ from switchgear._core.types import Signal
 from switchgear._detectors import ALL, ConsecutiveFailures, ContextBurn
 from switchgear._hooks import decide as deciding
 from switchgear._hooks import inspect_call, session
-from switchgear._hooks.inspect_call import CallInspection, look_at
+from switchgear._hooks.inspect_call import CallInspection, inspect_tool_call
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.effects import Place
 from switchgear._run.circuits import Circuits
@@ -268,9 +268,9 @@ def test_hooks_that_do_not_check_the_rules_are_detected(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def blind(*looked: Any) -> CallInspection:
-        return look_at(*looked)._replace(broken=None)
+        return inspect_tool_call(*looked)._replace(broken=None)
 
-    monkeypatch.setattr(deciding, "look_at", blind)
+    monkeypatch.setattr(deciding, "inspect_tool_call", blind)
     bad = failures(rows_of(project, "", "rule-breach"))
     assert bad["rule force-push"].endswith("the rules match it, but the hooks do not apply them")
 

@@ -15,7 +15,7 @@ from switchgear._cli.views.terminal import ask, chosen
 from switchgear._config import load_config, preset_policy
 from switchgear._core.types import AgentStep, Phase, Record, Signal
 from switchgear._hooks import session
-from switchgear._hooks.session import Notes, attend
+from switchgear._hooks.session import Notes, after_event
 from switchgear._panel.panel import Panel
 from switchgear._stores.base import Transaction
 from switchgear._stuck import messages
@@ -70,7 +70,7 @@ class Desk:
 
 def _stuck(panel: Panel) -> None:
     def work(tx: Transaction) -> None:
-        notes = attend(Notes(), Moment.PROMPT, tx.now_s, agent="codex", limit_s=600.0)
+        notes = after_event(Notes(), Moment.PROMPT, tx.now_s, agent="codex", limit_s=600.0)
         tx.note = notes.dump()
         call = Signal(ok=True, step=AgentStep("Read", "a"), count=6)
         tx.apply(SESSION, preset_policy("stuck"), Record(call))

@@ -19,7 +19,7 @@ from switchgear._core.types import Record, Signal
 from switchgear._hooks.decide import decide
 from switchgear._hooks.hook_config import HookConfig, config_of
 from switchgear._hooks.interrupt import began_at
-from switchgear._hooks.session import Notes, here
+from switchgear._hooks.session import Notes, host_id
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.url import open_store
 from timeouts import LIMIT_S
@@ -241,7 +241,7 @@ def test_an_agent_is_paused_with_what_it_started_and_continued(project: Project)
     agent = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     try:
         began = began_at(agent.pid)
-        project.change(FIRST, pid=agent.pid, pid_began=began, host=here())
+        project.change(FIRST, pid=agent.pid, pid_began=began, host=host_id())
         assert "[Pause agent]" in run("intervene", FIRST).output
         paused = run("intervene", FIRST, "--do", "pause")
         assert paused.output.startswith(f"paused process {agent.pid}")
@@ -307,11 +307,11 @@ def test_the_end_of_the_time_opens_the_circuit_too(project: Project) -> None:
 
 
 def test_silence_of_a_paused_agent_is_no_sign(project: Project) -> None:
-    from switchgear._hooks.session import silent_s  # noqa: PLC0415
+    from switchgear._hooks.session import silence_s  # noqa: PLC0415
 
     notes = Notes(heard_s=0.0, works=True)
-    assert silent_s(notes, 500.0) == 500.0
-    assert silent_s(notes._replace(paused=True), 500.0) == 0.0
+    assert silence_s(notes, 500.0) == 500.0
+    assert silence_s(notes._replace(paused=True), 500.0) == 0.0
 
 
 def test_a_calm_session_has_no_step_to_take(project: Project) -> None:
@@ -482,7 +482,7 @@ def test_an_intervention_reaches_the_configured_sinks(project: Project) -> None:
 
 def test_silence_that_watch_records_reaches_the_configured_sinks(project: Project) -> None:
     from switchgear._cli.context import Session, StoreChoice  # noqa: PLC0415
-    from switchgear._cli.views.circuits import rounds_of  # noqa: PLC0415
+    from switchgear._cli.views.circuits import session_checks_of  # noqa: PLC0415
     from switchgear._config import DEFAULT  # noqa: PLC0415
     from switchgear._core.types import Event  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415
@@ -495,7 +495,7 @@ def test_silence_that_watch_records_reaches_the_configured_sinks(project: Projec
     panel = Panel(project.known.store)
     config = DEFAULT._replace(sinks=(heard.append,))
     with Session(panel, config, store=StoreChoice(project.known.store, "given")) as session:
-        tick = rounds_of(session)
+        tick = session_checks_of(session)
         give_up_s = time.monotonic() + LIMIT_S
         while not heard and time.monotonic() < give_up_s:
             tick()

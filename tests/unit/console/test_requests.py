@@ -20,7 +20,7 @@ from switchgear._console.requests import (
     load,
 )
 from switchgear._core.errors import SwitchgearError
-from switchgear._hooks.session import Notes, attend, note_name
+from switchgear._hooks.session import Notes, after_event, note_name
 from switchgear._mcp import answers
 from switchgear._mcp.answers import GuardAnswers
 from switchgear._stores.base import Transaction
@@ -38,7 +38,7 @@ def store() -> MemoryStore:
 
 def note(store: MemoryStore, session: str, **more: Any) -> None:
     def work(tx: Transaction) -> None:
-        notes = attend(Notes(), Moment.PROMPT, tx.now_s, agent="claude-code", limit_s=600.0)
+        notes = after_event(Notes(), Moment.PROMPT, tx.now_s, agent="claude-code", limit_s=600.0)
         tx.note = notes._replace(**more).dump()
 
     store.transact(note_name(session), work)

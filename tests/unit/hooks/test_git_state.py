@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from switchgear._hooks.git_state import swept
+from switchgear._hooks.git_state import discarded_file
 
 
 def git(folder: Path, *words: str) -> None:
@@ -24,8 +24,8 @@ def test_a_committed_file_survives_a_reset_wherever_its_project_is(
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "start")
     (root / "switchgear.yaml").write_text("store: 'memory:'\n")
     git(tmp_path, "add", "-A")
-    assert swept(sweeps, str(root)) == "switchgear.yaml"
+    assert discarded_file(sweeps, str(root)) == "switchgear.yaml"
     git(tmp_path, "commit", "-q", "-m", "guard")
-    assert swept(sweeps, str(root)) == ""
+    assert discarded_file(sweeps, str(root)) == ""
     (root / "switchgear.yaml").write_text("store: 'sqlite:///x'\n")
-    assert swept(sweeps, str(root)) == "switchgear.yaml"
+    assert discarded_file(sweeps, str(root)) == "switchgear.yaml"

@@ -11,7 +11,7 @@ from switchgear._core.types import Event, Record
 from switchgear._fleet.categories import default_breakers
 from switchgear._fleet.manifest import agent, crew
 from switchgear._hooks import after_reply as handing
-from switchgear._hooks.after_reply import Recorder, hand_over
+from switchgear._hooks.after_reply import RecordingStore, hand_over
 from switchgear._stores.memory import MemoryStore
 from switchgear.fleet import Fleet
 from switchgear.testing import FakeClock
@@ -21,7 +21,7 @@ BAD = Record(Signal(violation="rule x"))
 
 def test_events_of_transactions_and_messages_are_collected_and_notes_are_kept() -> None:
     found: list[Event] = []
-    store = Recorder(MemoryStore(clock=FakeClock(0.0)), found)
+    store = RecordingStore(MemoryStore(clock=FakeClock(0.0)), found)
     policy = preset_policy("constitutional")
 
     def work(inside: Any) -> str:
@@ -46,7 +46,9 @@ def test_a_repeated_transaction_is_collected_once_and_a_failed_one_not_at_all() 
                 inner.transact(name, lambda inside: (work(inside), 1 // 0))
             return inner.transact(name, work)
 
-    Recorder(Twice(), found).transact("n", lambda inside: inside.apply("rules/a", policy, BAD))
+    RecordingStore(Twice(), found).transact(
+        "n", lambda inside: inside.apply("rules/a", policy, BAD)
+    )
     assert len(found) == 1
 
     class Fails:
@@ -55,7 +57,7 @@ def test_a_repeated_transaction_is_collected_once_and_a_failed_one_not_at_all() 
             raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        Recorder(Fails(), found).transact("m", lambda i: i.apply("rules/b", policy, BAD))
+        RecordingStore(Fails(), found).transact("m", lambda i: i.apply("rules/b", policy, BAD))
     assert len(found) == 1
 
 
@@ -73,9 +75,9 @@ def test_without_an_event_nothing_is_started_and_a_failed_start_is_ignored(
     assert started == []
     store = MemoryStore(clock=FakeClock(0.0))
     [event] = store.apply("rules/a", preset_policy("constitutional"), BAD, 0.0).events
-    many = [event] * (handing.MOST_EVENTS + 10)
+    many = [event] * (handing.MAX_EVENTS + 10)
     hand_over("/", many)
-    assert started[0].count(b"rules/a") == handing.MOST_EVENTS
+    assert started[0].count(b"rules/a") == handing.MAX_EVENTS
     assert many == []
 
 

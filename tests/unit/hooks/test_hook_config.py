@@ -9,7 +9,7 @@ import pytest
 
 from switchgear._config import preset_policy
 from switchgear._hooks import hook_config as module
-from switchgear._hooks.handler import project_of, whole_project
+from switchgear._hooks.handler import containing_project, project_of
 from switchgear._hooks.hook_config import Unconfigured, config_of
 from switchgear._rules.rules import load_rules
 from switchgear._stuck.score import session_policy
@@ -142,7 +142,7 @@ def test_a_compiled_file_of_another_program_is_not_the_last_configuration(
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', "x" * 2_000_000])
 def test_an_invalid_compiled_file_is_rebuilt(project: Path, text: str) -> None:
     config_of(str(project))
-    place = project / ".switchgear" / module.NAME
+    place = project / ".switchgear" / module.COMPILED_NAME
     place.write_text(text)
     assert config_of(str(project)).on_trouble == "admit"
     assert json.loads(place.read_text())["format"] == module.FORMAT
@@ -150,7 +150,7 @@ def test_an_invalid_compiled_file_is_rebuilt(project: Path, text: str) -> None:
 
 def test_a_link_in_its_place_is_not_followed(project: Path) -> None:
     config_of(str(project))
-    place = project / ".switchgear" / module.NAME
+    place = project / ".switchgear" / module.COMPILED_NAME
     forged = project / "forged.json"
     forged.write_text(json.dumps({**json.loads(place.read_text()), "lease_s": 1}))
     forged.chmod(0o600)
@@ -168,7 +168,7 @@ def test_the_project_is_the_one_that_the_agent_names_not_its_working_directory(
     assert project_of(str(deep), {"CLAUDE_PROJECT_DIR": str(tmp_path)}) == str(tmp_path)
     assert project_of(str(deep), {}) == str(deep)
     assert project_of("not/absolute", {}) == str(Path.cwd())
-    assert whole_project(str(deep)) == str(tmp_path)
+    assert containing_project(str(deep)) == str(tmp_path)
 
 
 def test_a_changed_policy_applies_from_then_on(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_what_was_read_is_kept_until_the_file_changes(
     monkeypatch.setenv(module.STORE_VARIABLE, "sqlite:////elsewhere/state.db")
     assert config_of(str(project)).store == "sqlite:////elsewhere/state.db"
     monkeypatch.delenv(module.STORE_VARIABLE)
-    place = Path(module.place_of(str(project)))
+    place = Path(module.compiled_path(str(project)))
     config_of(str(project))
     text = place.read_text()
     place.write_text(text.replace('"refuse"', '"admitt"'))
@@ -213,9 +213,9 @@ def test_what_was_read_is_kept_until_the_file_changes(
 
 
 def test_kept_configurations_are_few(tmp_path: Path) -> None:
-    for number in range(module.MOST_KEPT + 3):
+    for number in range(module.MAX_CACHED + 3):
         folder = tmp_path / str(number)
         (folder / ".git").mkdir(parents=True)
         config_of(str(folder))
         config_of(str(folder))
-    assert len(module._kept) <= module.MOST_KEPT
+    assert len(module._cached) <= module.MAX_CACHED

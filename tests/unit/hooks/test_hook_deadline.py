@@ -19,7 +19,7 @@ import pytest
 from switchgear import Panel
 from switchgear._core.types import EventKind
 from switchgear._hooks import process
-from switchgear._hooks.client import SWITCH
+from switchgear._hooks.client import RESIDENT_VARIABLE
 from switchgear._hooks.hook_config import config_of
 from switchgear._hooks.undecided import SPILL
 from timeouts import LIMIT_S
@@ -45,7 +45,7 @@ def hook(project: Path, data: bytes | dict[str, Any], circuits_s: float) -> tupl
         capture_output=True,
         timeout=LIMIT_S,
         check=False,
-        env={**os.environ, SWITCH: "off"},
+        env={**os.environ, RESIDENT_VARIABLE: "off"},
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -139,7 +139,7 @@ def test_one_answers_the_hook_or_the_deadline(
     monkeypatch.setattr(process, "_thread", started)
     clock = SimpleNamespace(sleep=lambda _: over.wait(), monotonic=lambda: float(over.is_set()))
     monkeypatch.setattr(process, "time", clock)
-    may_answer: Any = process.watch(lambda: late.append("answered"), lambda: 1.0)
+    may_answer: Any = process.start_deadline(lambda: late.append("answered"), lambda: 1.0)
     assert not in_time or may_answer()
     over.set()
     threads[0].join()

@@ -9,7 +9,7 @@ from switchgear._agents.hook_protocol import Ruling, WorkAfterReply
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.decide import decide
 from switchgear._hooks.interrupt import is_headless
-from switchgear._hooks.session import TIME, WATCHED, Notes
+from switchgear._hooks.session import TIME_VARIABLE, WATCHED_VARIABLE, Notes
 from unit.hook_calls import Guarded, after, before, claude
 
 READ = {"file_path": "a.py"}
@@ -56,7 +56,7 @@ def test_a_file_that_changes_restarts_the_escalation(agent: Guarded) -> None:
 def test_a_run_that_watches_its_agent_is_left_to_step_in(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(WATCHED, "1")
+    monkeypatch.setenv(WATCHED_VARIABLE, "1")
     assert not [each for each in looping(agent, 30) if "AGENT APPEARS STUCK" in each.text]
     note = agent.store.transact("session/s1", lambda tx: tx.note)
     assert Notes.load(note).tried == ()
@@ -114,7 +114,7 @@ def test_warnings_are_sent_through_the_hook_once_each_and_the_end_stops(tmp_path
 def test_the_hooks_of_a_runs_agent_use_the_time_of_the_run(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(TIME, f"{agent.clock() - 500.0} 600")
+    monkeypatch.setenv(TIME_VARIABLE, f"{agent.clock() - 500.0} 600")
     assert said(agent, 0.0, 50.0) == [
         "TIME WARNING: 16% budget remaining. Start wrapping up.",
         "TIME WARNING: 8% budget remaining. Commit now.",
@@ -125,7 +125,7 @@ def test_the_hooks_of_a_runs_agent_use_the_time_of_the_run(
 def test_a_time_that_cannot_be_read_is_none(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
-    monkeypatch.setenv(TIME, told)
+    monkeypatch.setenv(TIME_VARIABLE, told)
     assert said(agent, 0.0, 1e6) == ["", ""]
 
 

@@ -44,7 +44,7 @@ def changes(project: Path) -> list[str]:
 def test_a_hook_waits_for_the_result_of_a_running_compilation(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = hook_config.place_of(str(project))
+    place = hook_config.compiled_path(str(project))
     made = {**compiler.compile_for(str(project)), "wired": [], "changed": ""}
     made["mark"] = hook_config.signature(str(project), made)
     monkeypatch.setattr(recompile, "_compile_config", lambda _: pytest.fail("it compiled as well"))
@@ -91,7 +91,7 @@ def test_a_configuration_that_could_not_be_read_is_read_again_later(
     monkeypatch.setenv("SWITCHGEAR_TEST_URL", "memory:")
     with pytest.raises(Unconfigured):
         hook_config.config_of(str(project))
-    monkeypatch.setattr(recompile, "BROKEN_S", 0.0)
+    monkeypatch.setattr(recompile, "BROKEN_RETRY_S", 0.0)
     assert hook_config.config_of(str(project)).store == "memory:"
 
 

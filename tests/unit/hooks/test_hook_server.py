@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from switchgear._cli.serve import read_or_make_token, serve
 from switchgear._hooks import server as serving
 from switchgear._hooks.command import AGENTS
-from switchgear._hooks.handler import LARGEST_BYTES, answer
+from switchgear._hooks.handler import MAX_INPUT_BYTES, answer
 from switchgear._hooks.hook_config import config_of
 from switchgear._hooks.process import open_store
 from switchgear._hooks.server import HookServer
-from switchgear._hooks.session_check import Look
+from switchgear._hooks.session_check import CheckResult
 from switchgear._stores.sqlite import SqliteStore
 from timeouts import LIMIT_S
 from trusted_config import write_config
@@ -113,7 +113,7 @@ def test_a_plugin_receives_that_it_could_not_be_decided(server: HookServer) -> N
 
 
 def test_a_body_that_is_too_large_is_not_read_but_answered_and_counted(server: HookServer) -> None:
-    status, told = ask(server, b"x" * (LARGEST_BYTES + 1))
+    status, told = ask(server, b"x" * (MAX_INPUT_BYTES + 1))
     assert status == 200
     assert told["decision"] == "block"
     assert "larger than 4 MiB" in told["systemMessage"]
@@ -121,7 +121,7 @@ def test_a_body_that_is_too_large_is_not_read_but_answered_and_counted(server: H
 
 
 def test_a_request_above_the_limit_gets_an_error(server: HookServer) -> None:
-    while server.places.acquire(blocking=False):
+    while server.request_slots.acquire(blocking=False):
         pass
     status, told = ask(server, raw(before()))
     assert status == 200
@@ -234,7 +234,7 @@ def test_what_is_done_after_a_decision_cannot_change_the_answer(
         raise OSError("no space left")
 
     monkeypatch.setattr(serving, "hand_over", broken)
-    monkeypatch.setattr(serving, "run_errand", broken)
+    monkeypatch.setattr(serving, "run_after_reply", broken)
     assert ask(server, raw(claude("UserPromptSubmit", prompt="go"))) == (200, {})
     _, told = ask(server, raw(before("Bash", {"command": "rm -rf /etc"})))
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
@@ -304,12 +304,12 @@ def test_a_silent_session_is_watched_by_the_server(
     looked = threading.Event()
     names: list[str] = []
 
-    def look(session: str) -> Look:
+    def look(session: str) -> CheckResult:
         names.append(session)
         looked.set()
         return server._check_session(session)
 
-    monkeypatch.setattr(server.rounds, "_look", look)
+    monkeypatch.setattr(server.session_checks, "_check", look)
     ask(server, raw(claude("UserPromptSubmit", prompt="go")))
     assert looked.wait(LIMIT_S)
     assert names[0] == "s1"
@@ -317,7 +317,7 @@ def test_a_silent_session_is_watched_by_the_server(
 
 
 def test_a_server_without_events_creates_no_store(server: HookServer) -> None:
-    server.rounds.make(1e9)
+    server.session_checks.run_due(1e9)
     assert (Path(server.root) / ".switchgear" / "hooks.json").exists(), "it has looked"
     assert not (Path(server.root) / ".switchgear" / "state.db").exists()
 

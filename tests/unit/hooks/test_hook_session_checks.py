@@ -10,40 +10,42 @@ from switchgear._agents.hook_protocol import WorkAfterReply
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Record, Signal
 from switchgear._detectors import Silence
-from switchgear._hooks import session_check as rounds
+from switchgear._hooks import session_check
 from switchgear._hooks.decide import decide
-from switchgear._hooks.session import Notes, folder_mark
+from switchgear._hooks.session import Notes, folder_id
 from switchgear._hooks.session_check import (
-    GONE_S,
-    Look,
-    Rounds,
-    at_work,
+    ENDED_AFTER_S,
+    CheckResult,
+    SessionChecks,
+    active_sessions,
     check_unwatched_session,
-    look,
+    check_watched_session,
 )
 from switchgear._stores.base import Transaction
 from switchgear._stuck.escalation import StepTaken
 from unit.hook_calls import Guarded, batch, before, claude
 
-WORKS = Look(Notes(works=True), every_s=5.0)
+WORKS = CheckResult(Notes(works=True), next_check_s=5.0)
 
 
 class Walk:
     """Rounds over looks that are given, and what they did."""
 
-    def __init__(self, **looks: Look | Exception) -> None:
+    def __init__(self, **looks: CheckResult | Exception) -> None:
         self.looks = looks
         self.seen: list[str] = []
         self.helped: list[tuple[str, str]] = []
         self.found: list[str] | Exception = []
-        self.rounds = Rounds(self._look, lambda *about: self.helped.append(about), self._find)
+        self.checks = SessionChecks(
+            self._look, lambda *about: self.helped.append(about), self._find
+        )
 
     def _find(self) -> list[str]:
         if isinstance(self.found, Exception):
             raise self.found
         return self.found
 
-    def _look(self, session: str) -> Look:
+    def _look(self, session: str) -> CheckResult:
         self.seen.append(session)
         found = self.looks[session]
         if isinstance(found, Exception):
@@ -53,8 +55,8 @@ class Walk:
     def at(self, now_s: float) -> list[str]:
         """Whom a round at this time looks at."""
         self.seen = []
-        self.rounds.tick(now_s)
-        thread = self.rounds._under_way
+        self.checks.start_due(now_s)
+        thread = self.checks._thread
         if thread is not None:
             thread.join()
         return self.seen
@@ -62,30 +64,30 @@ class Walk:
 
 def test_a_session_is_checked_when_it_is_due() -> None:
     walk = Walk(a=WORKS)
-    walk.rounds.add("a")
+    walk.checks.add("a")
     assert [walk.at(now_s) for now_s in (0.0, 4.0, 5.0)] == [["a"], [], ["a"]]
 
 
 def test_a_session_that_is_over_is_no_longer_checked() -> None:
-    walk = Walk(a=Look(Notes(ended=True)), b=Look(Notes(), known=False))
-    walk.rounds.add("a")
-    walk.rounds.add("b")
+    walk = Walk(a=CheckResult(Notes(ended=True)), b=CheckResult(Notes(), is_responsible=False))
+    walk.checks.add("a")
+    walk.checks.add("b")
     assert walk.at(0.0) == ["a", "b"]
     assert walk.at(1e9) == []
 
 
 def test_the_trouble_of_one_session_is_not_that_of_another() -> None:
     walk = Walk(a=OSError("gone"), b=WORKS)
-    walk.rounds.add("a")
-    walk.rounds.add("b")
+    walk.checks.add("a")
+    walk.checks.add("b")
     assert walk.at(0.0) == ["a", "b"]
     assert walk.at(100.0) == ["a", "b"]
 
 
 def test_the_escalation_agent_is_started_with_the_evidence() -> None:
-    stopped = Look(Notes(works=True, stop="what is known"), taken=StepTaken("escalate", ()))
+    stopped = CheckResult(Notes(works=True, stop="what is known"), taken=StepTaken("escalate", ()))
     walk = Walk(a=stopped)
-    walk.rounds.add("a")
+    walk.checks.add("a")
     walk.at(0.0)
     assert walk.helped == [("a", "what is known")]
 
@@ -96,7 +98,7 @@ def test_sessions_are_looked_for_now_and_then() -> None:
     assert walk.at(0.0) == ["a"]
     walk.found = ["a", "b"]
     assert walk.at(5.0) == ["a"]
-    assert walk.at(rounds.FIND_S) == ["a", "b"]
+    assert walk.at(session_check.SEARCH_EVERY_S) == ["a", "b"]
 
 
 def test_a_store_that_cannot_be_read_is_read_again() -> None:
@@ -104,13 +106,13 @@ def test_a_store_that_cannot_be_read_is_read_again() -> None:
     walk.found = OSError("gone")
     assert walk.at(0.0) == []
     walk.found = ["a"]
-    assert walk.at(rounds.FIND_S) == ["a"]
+    assert walk.at(session_check.SEARCH_EVERY_S) == ["a"]
 
 
 # Which sessions are looked at
 
 
-def session(agent: Guarded, silent_s: float, root: str | None = None, **noted: Any) -> Look:
+def session(agent: Guarded, silent_s: float, root: str | None = None, **noted: Any) -> CheckResult:
     """A look at a session that worked, and was silent then."""
     agent.call("Bash", {"command": "make"})
     agent.hear(batch(("Bash", {"command": "make"}, "t")))
@@ -182,7 +184,7 @@ def test_a_session_without_a_watcher_on_another_host_is_looked_at(agent: Guarded
 def test_a_session_that_is_over_is_not_silent(agent: Guarded) -> None:
     assert session(agent, 90.0, ended=True, limit_s=1.0).ends
     policy = agent.known.policy_for("session/s1")
-    assert look(agent.store, "s1", policy, agent.known.interventions).ends
+    assert check_watched_session(agent.store, "s1", policy, agent.known.interventions).ends
     assert silence(agent) == 0.0
     assert notes_of(agent).stop is None
 
@@ -192,7 +194,7 @@ def test_session_checks_leave_the_interrupt_to_the_watcher(agent: Guarded) -> No
     assert not looked.interrupts
     assert notes_of(agent).stop is None
     policy = agent.known.policy_for("session/s1")
-    assert look(agent.store, "s1", policy, agent.known.interventions).interrupts
+    assert check_watched_session(agent.store, "s1", policy, agent.known.interventions).interrupts
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -201,7 +203,7 @@ def test_only_sessions_of_the_project_are_looked_at_where_one_is_named(
 ) -> None:
     (tmp_path / "other").mkdir()
     folder = agent.known.root if own else str(tmp_path / "other")
-    assert session(agent, 90.0, folder_mark(folder)).ends is not own
+    assert session(agent, 90.0, folder_id(folder)).ends is not own
     assert (silence(agent) > 0.0) is own
 
 
@@ -242,7 +244,7 @@ def test_no_step_is_taken_when_an_operator_has_resumed_the_agent(tmp_path: Path)
 
 
 def test_an_agent_without_events_for_an_hour_counts_as_ended(agent: Guarded) -> None:
-    assert session(agent, GONE_S + 1.0).ends
+    assert session(agent, ENDED_AFTER_S + 1.0).ends
     assert silence(agent) == 0.0
 
 
@@ -253,7 +255,7 @@ def test_a_silence_that_may_last_for_hours_is_recorded_for_as_long(tmp_path: Pat
     )
     assert not session(agent, 7000.0).ends
     agent.clock.advance(7000.0)
-    assert at_work(agent.store) == ["s1"]
+    assert active_sessions(agent.store) == ["s1"]
     policy = agent.known.policy_for("session/s1")
     assert not check_unwatched_session(agent.store, "s1", policy).ends
     assert agent.phase("session/s1") == "open"
@@ -267,14 +269,14 @@ def test_sessions_at_work_are_known_by_their_circuits(agent: Guarded) -> None:
         "session/s1/agent/a", agent.known.policy_for("session/x"), Record(Signal()), 1e9
     )
     agent.store.apply("op/shell", agent.known.policy_for("op/shell"), Record(Signal(ok=True)), 1e9)
-    assert at_work(agent.store) == ["s1"]
-    agent.clock.advance(GONE_S)
-    assert at_work(agent.store) == []
+    assert active_sessions(agent.store) == ["s1"]
+    agent.clock.advance(ENDED_AFTER_S)
+    assert active_sessions(agent.store) == []
 
 
 def test_the_sessions_are_bounded() -> None:
     walk = Walk()
-    for number in range(rounds.LONGEST + 5):
-        walk.rounds.add(str(number))
-    walk.looks = {str(number): WORKS for number in range(rounds.LONGEST + 5)}
-    assert walk.at(0.0) == [str(number) for number in range(5, rounds.LONGEST + 5)]
+    for number in range(session_check.MAX_SESSIONS + 5):
+        walk.checks.add(str(number))
+    walk.looks = {str(number): WORKS for number in range(session_check.MAX_SESSIONS + 5)}
+    assert walk.at(0.0) == [str(number) for number in range(5, session_check.MAX_SESSIONS + 5)]

@@ -10,7 +10,7 @@ from switchgear._core.policy import Policy
 from switchgear._core.types import AgentStep, Message, Override, Record, Signal, Step
 from switchgear._hooks import open_calls, session, session_check
 from switchgear._hooks.open_calls import CallsState, OpenCall
-from switchgear._hooks.session import Notes, attend, deliver, extended, silent_s
+from switchgear._hooks.session import Notes, after_event, silence_s, take_messages, with_more_time
 from switchgear._stores.base import Store, Transaction
 from switchgear._stores.memory import MemoryStore
 from switchgear._stuck import messages
@@ -25,8 +25,8 @@ SCORE = Score(90.0, 60.0, (Share("same_tool", 40.0, True, "Read called 6 times i
 
 
 def at_work(now_s: float = 0.0, limit_s: float | None = None) -> Notes:
-    notes = attend(Notes(), Moment.SESSION_START, now_s, agent="codex", limit_s=limit_s)
-    return attend(notes, Moment.PROMPT, now_s)
+    notes = after_event(Notes(), Moment.SESSION_START, now_s, agent="codex", limit_s=limit_s)
+    return after_event(notes, Moment.PROMPT, now_s)
 
 
 def apply(store: Store) -> Apply:
@@ -38,7 +38,7 @@ def apply(store: Store) -> Apply:
 
 def test_notes_are_read_as_they_were_written() -> None:
     notes = at_work(limit_s=60.0)
-    notes = session.remind(attend(notes, Moment.BEFORE_TOOL, 3.0), "a hint")
+    notes = session.with_message(after_event(notes, Moment.BEFORE_TOOL, 3.0), "a hint")
     assert Notes.load(notes.dump()) == notes
 
 
@@ -51,14 +51,14 @@ def test_what_cannot_be_read_is_a_session_of_which_nothing_is_known(text: str | 
 
 
 def test_an_agent_in_its_turn_is_silent_since_its_last_event() -> None:
-    assert silent_s(at_work(100.0), 250.0) == 150.0
+    assert silence_s(at_work(100.0), 250.0) == 150.0
 
 
 def test_an_agent_that_waits_for_input_is_not_silent() -> None:
-    rests = attend(at_work(), Moment.STOP, 5.0)
-    assert silent_s(rests, 5000.0) == 0.0
-    assert silent_s(attend(Notes(), Moment.SESSION_START, 0.0), 5000.0) == 0.0
-    assert silent_s(attend(rests, Moment.OTHER, 6.0), 5000.0) == 0.0
+    rests = after_event(at_work(), Moment.STOP, 5.0)
+    assert silence_s(rests, 5000.0) == 0.0
+    assert silence_s(after_event(Notes(), Moment.SESSION_START, 0.0), 5000.0) == 0.0
+    assert silence_s(after_event(rests, Moment.OTHER, 6.0), 5000.0) == 0.0
 
 
 def running(notes: Notes, *until_s: float) -> Notes:
@@ -69,28 +69,28 @@ def running(notes: Notes, *until_s: float) -> Notes:
 
 def test_a_tool_that_is_running_is_no_silence_until_its_end_must_have_been_lost() -> None:
     building = running(at_work(10.0), 1810.0)
-    assert silent_s(building, 1809.0) == 0.0
-    assert silent_s(building, 1810.0) == 1800.0
+    assert silence_s(building, 1809.0) == 0.0
+    assert silence_s(building, 1810.0) == 1800.0
 
 
 def test_of_two_tools_at_once_the_other_still_runs() -> None:
-    assert silent_s(running(at_work(10.0), 100.0, 1810.0), 500.0) == 0.0
+    assert silence_s(running(at_work(10.0), 100.0, 1810.0), 500.0) == 0.0
 
 
 # What the agent is told
 
 
 def test_a_hint_is_delivered_once() -> None:
-    notes = session.remind(at_work(), "a hint")
-    notes, words = deliver(notes, 1.0)
+    notes = session.with_message(at_work(), "a hint")
+    notes, words = take_messages(notes, 1.0)
     assert words.texts == ("a hint",)
-    assert deliver(notes, 2.0)[1] == session.Words()
+    assert take_messages(notes, 2.0)[1] == session.AgentMessages()
 
 
 def test_warnings_come_at_70_and_90_percent_once_and_the_end_at_100() -> None:
     notes, said = at_work(limit_s=600.0), list[tuple[int, str]]()
     for now_s in range(0, 700, 10):
-        notes, words = deliver(Notes.load(notes.dump()), float(now_s))
+        notes, words = take_messages(Notes.load(notes.dump()), float(now_s))
         said += [(now_s, text.splitlines()[-1]) for text in words.texts]
         if words.stop:
             said.append((now_s, words.stop[:9]))
@@ -103,19 +103,19 @@ def test_warnings_come_at_70_and_90_percent_once_and_the_end_at_100() -> None:
 
 
 def test_a_session_without_a_limit_is_never_warned() -> None:
-    assert deliver(at_work(), 1e9)[1] == session.Words()
+    assert take_messages(at_work(), 1e9)[1] == session.AgentMessages()
 
 
 def test_more_time_lets_a_stopped_session_continue_and_warns_again_before_its_end() -> None:
-    notes, _ = deliver(at_work(limit_s=600.0), 650.0)
-    more = extended(notes, 600.0, 650.0)
+    notes, _ = take_messages(at_work(limit_s=600.0), 650.0)
+    more = with_more_time(notes, 600.0, 650.0)
     assert (more.limit_s, more.warned, more.stop) == (1200.0, (), None)
-    assert deliver(more, 840.0)[1].texts[0].startswith("TIME WARNING: 30%")
+    assert take_messages(more, 840.0)[1].texts[0].startswith("TIME WARNING: 30%")
 
 
 def test_more_time_that_is_not_enough_repeats_no_warning() -> None:
-    notes, _ = deliver(at_work(limit_s=600.0), 560.0)
-    assert extended(notes, 10.0, 560.0).warned == (70, 90)
+    notes, _ = take_messages(at_work(limit_s=600.0), 560.0)
+    assert with_more_time(notes, 10.0, 560.0).warned == (70, 90)
 
 
 def circuit(store: MemoryStore) -> session.SessionCircuit:
@@ -133,9 +133,9 @@ def test_a_user_message_starts_a_stopped_session_over_and_nothing_else_does() ->
     tripped(store)
     stopped = at_work()._replace(stop="stuck", untended=True)
     for moment in (Moment.SESSION_START, Moment.BEFORE_TOOL, Moment.STOP):  # agents compact, too
-        assert attend(stopped, moment, 5.0).stop == "stuck"
-        assert session.released(circuit(store), stopped).stop == "stuck"
-    afresh = session.user_message(circuit(store), stopped)
+        assert after_event(stopped, moment, 5.0).stop == "stuck"
+        assert session.after_release(circuit(store), stopped).stop == "stuck"
+    afresh = session.after_user_message(circuit(store), stopped)
     assert (afresh.stop, afresh.untended) == (None, False)
     assert not circuit(store).is_open()
     assert store.events()[-2].event.reason == "the user wrote a message"
@@ -143,10 +143,10 @@ def test_a_user_message_starts_a_stopped_session_over_and_nothing_else_does() ->
 
 def test_a_user_message_does_not_lift_the_end_of_the_time() -> None:
     store = MemoryStore()
-    late, _ = deliver(at_work(limit_s=10.0), 20.0)
+    late, _ = take_messages(at_work(limit_s=10.0), 20.0)
     session.open_if_stopped(circuit(store), late)
     assert circuit(store).is_open()
-    assert session.user_message(circuit(store), late).stop is not None
+    assert session.after_user_message(circuit(store), late).stop is not None
     assert circuit(store).is_open()
 
 
@@ -155,7 +155,7 @@ def test_a_reset_of_the_circuit_lifts_the_stop() -> None:
     tripped(store)
     stopped = at_work()._replace(stop="stuck", untended=True)
     store.apply(SUBJECT, POLICY, Override("ada", "looked at it", reset=True), store.now_s())
-    assert session.released(circuit(store), stopped).stop is None
+    assert session.after_release(circuit(store), stopped).stop is None
 
 
 # Escalation
@@ -166,7 +166,7 @@ def escalated(times: int) -> tuple[Notes, list[str], MemoryStore]:
     for _ in range(times):
         tripped(store)
         notes, taken = session.take_escalation_step(
-            circuit(store), session.left_to_hooks(notes, SCORE), PLAN
+            circuit(store), session.after_trip(notes, SCORE), PLAN
         )
         step_names.append(taken.step_name)
     return notes, step_names, store
@@ -177,7 +177,7 @@ def test_the_first_step_is_a_hint_with_the_evidence_and_the_agent_continues() ->
     assert step_names == ["nudge"]
     assert notes.stop is None
     assert not circuit(store).is_open()
-    [hint] = deliver(notes, 1.0)[1].texts
+    [hint] = take_messages(notes, 1.0)[1].texts
     assert "AGENT APPEARS STUCK" in hint
     assert "- Read called 6 times in a row (+40)" in hint
     assert "Try a different approach." in hint
@@ -185,13 +185,13 @@ def test_the_first_step_is_a_hint_with_the_evidence_and_the_agent_continues() ->
 
 def test_the_second_stops_the_session_and_the_next_turn_begins_with_a_summary() -> None:
     notes, _, store = escalated(2)
-    notes, words = deliver(notes, 1.0)
+    notes, words = take_messages(notes, 1.0)
     assert words.texts == ()
     assert words.stop is not None
     assert "The agent is stopped. It must start over." in words.stop
     assert circuit(store).is_open(), "status and show tell the same"
-    afresh = session.user_message(circuit(store), attend(notes, Moment.PROMPT, 2.0))
-    said = "\n".join(deliver(afresh, 3.0)[1].texts)
+    afresh = session.after_user_message(circuit(store), after_event(notes, Moment.PROMPT, 2.0))
+    said = "\n".join(take_messages(afresh, 3.0)[1].texts)
     assert "An agent before you was stopped, because it was stuck." in said
     assert "Tried so far: nudge, reset." in said
 
@@ -217,9 +217,9 @@ def test_every_step_is_an_event_with_its_evidence() -> None:
 def test_measured_progress_restarts_the_escalation_at_the_first_step() -> None:
     store = MemoryStore()
     tripped(store)
-    notes = session.left_to_hooks(at_work(), SCORE)
+    notes = session.after_trip(at_work(), SCORE)
     notes, _ = session.take_escalation_step(circuit(store), notes, PLAN)
-    notes = session.progressed(notes)
+    notes = session.after_progress(notes)
     assert notes.tried == ()
     assert session.take_escalation_step(circuit(store), notes, PLAN)[1].step_name == "nudge"
 
@@ -267,7 +267,7 @@ def test_a_check_records_silence_and_silence_alone_opens_nothing() -> None:
     clock, store = clocked()
     with_note(store, at_work(1000.0))
     clock.advance(3000.0)
-    looked = session_check.look(store, "s1", POLICY, PLAN)
+    looked = session_check.check_watched_session(store, "s1", POLICY, PLAN)
     found = store.get(SUBJECT)
     assert found is not None
     assert found.circuit.phase == "tripping"
@@ -283,19 +283,19 @@ def test_silence_on_top_of_a_loop_takes_a_step() -> None:
         SUBJECT, POLICY, Record(Signal(ok=True, step=AgentStep("Read", "a"), count=6)), 1000.0
     )
     clock.advance(125.0)
-    looked = session_check.look(store, "s1", POLICY, PLAN)
+    looked = session_check.check_watched_session(store, "s1", POLICY, PLAN)
     assert looked.taken is not None
     assert looked.taken.step_name == "nudge"
     assert not looked.interrupts
     assert "AGENT APPEARS STUCK" in noted(store).pending[0]
-    assert session_check.look(store, "s1", POLICY, PLAN).taken is None
+    assert session_check.check_watched_session(store, "s1", POLICY, PLAN).taken is None
 
 
 def test_a_short_silence_is_not_recorded() -> None:
     clock, store = clocked()
     with_note(store, at_work(1000.0))
-    clock.advance(session_check.LEAST_S - 1)
-    session_check.look(store, "s1", POLICY, PLAN)
+    clock.advance(session_check.MIN_SILENCE_S - 1)
+    session_check.check_watched_session(store, "s1", POLICY, PLAN)
     assert store.get(SUBJECT) is None
 
 
@@ -303,18 +303,18 @@ def test_the_time_of_a_silent_agent_ends_too_and_it_is_interrupted_once() -> Non
     clock, store = clocked()
     with_note(store, at_work(1000.0, limit_s=60.0))
     clock.advance(50.0)
-    assert not session_check.look(store, "s1", POLICY, PLAN).interrupts
+    assert not session_check.check_watched_session(store, "s1", POLICY, PLAN).interrupts
     assert noted(store).warned == ()  # a warning is for the agent's next hook, not for the watcher
     clock.advance(10.0)
-    assert session_check.look(store, "s1", POLICY, PLAN).interrupts
-    assert not session_check.look(store, "s1", POLICY, PLAN).interrupts
+    assert session_check.check_watched_session(store, "s1", POLICY, PLAN).interrupts
+    assert not session_check.check_watched_session(store, "s1", POLICY, PLAN).interrupts
 
 
 def test_a_session_that_is_over_or_unknown_needs_no_watcher() -> None:
     _, store = clocked()
-    assert session_check.look(store, "s1", POLICY, PLAN).ends
-    with_note(store, attend(at_work(1000.0), Moment.SESSION_END, 1000.0))
-    assert session_check.look(store, "s1", POLICY, PLAN).ends
+    assert session_check.check_watched_session(store, "s1", POLICY, PLAN).ends
+    with_note(store, after_event(at_work(1000.0), Moment.SESSION_END, 1000.0))
+    assert session_check.check_watched_session(store, "s1", POLICY, PLAN).ends
 
 
 def test_the_reason_of_a_stop_is_whole_and_without_what_only_the_agent_reads() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from switchgear._agents import hook_protocol
 from switchgear._hooks import usage as prices
-from switchgear._hooks.usage import Card, card_of
+from switchgear._hooks.usage import ModelPrices, prices_of
 from unit.hook_calls import Guarded, after, before, claude
 
 STORY = """\
@@ -312,25 +312,25 @@ def test_a_response_of_codex_is_charged_once_although_two_kinds_of_lines_report_
 def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
 
-    def look(model: str) -> Card:
+    def look(model: str) -> ModelPrices:
         asked.append(model)
-        return Card(unknown="no list") if model == "unknown" else Card(1, 2, 3, 4, 5)
+        return ModelPrices(unknown="no list") if model == "unknown" else ModelPrices(1, 2, 3, 4, 5)
 
     monkeypatch.setattr(prices, "_price_from_list", look)
     return asked
 
 
 def test_a_price_is_looked_up_once_a_day(tmp_path: Path, looked_up: list[str]) -> None:
-    for now_s in (1_000.0, 2_000.0, 1_000.0 + prices.KNOWN_FOR_S - 1):
-        assert card_of("m", str(tmp_path), now_s)[:5] == (1, 2, 3, 4, 5)
+    for now_s in (1_000.0, 2_000.0, 1_000.0 + prices.KNOWN_PRICE_S - 1):
+        assert prices_of("m", str(tmp_path), now_s)[:5] == (1, 2, 3, 4, 5)
     assert looked_up == ["m"]
-    card_of("m", str(tmp_path), 1_000.0 + prices.KNOWN_FOR_S)
+    prices_of("m", str(tmp_path), 1_000.0 + prices.KNOWN_PRICE_S)
     assert looked_up == ["m", "m"]
 
 
 def test_an_unknown_price_is_looked_up_again_soon(tmp_path: Path, looked_up: list[str]) -> None:
-    for now_s in (0.0, 1.0, prices.UNKNOWN_FOR_S):
-        assert card_of("unknown", str(tmp_path), now_s).cost_micros((1, 1, 0, 0)) is None
+    for now_s in (0.0, 1.0, prices.UNKNOWN_PRICE_S):
+        assert prices_of("unknown", str(tmp_path), now_s).cost_micros((1, 1, 0, 0)) is None
     assert looked_up == ["unknown", "unknown"]
 
 
@@ -340,16 +340,16 @@ def test_an_unknown_price_is_looked_up_again_soon(tmp_path: Path, looked_up: lis
 def test_a_file_with_invalid_content_is_rebuilt(
     tmp_path: Path, looked_up: list[str], damage: str
 ) -> None:
-    place = tmp_path / prices.NAME
+    place = tmp_path / prices.CACHE_NAME
     place.write_text(damage)
     place.chmod(0o600)
-    assert card_of("m", str(tmp_path), 0.0).input == 1
+    assert prices_of("m", str(tmp_path), 0.0).input == 1
     assert looked_up == ["m"]
     assert json.loads(place.read_text())["m"][:4] == [1, 2, 3, 4]
 
 
 def test_a_file_that_others_can_write_is_ignored(tmp_path: Path, looked_up: list[str]) -> None:
-    card_of("m", str(tmp_path), 0.0)
-    (tmp_path / prices.NAME).chmod(0o666)
-    card_of("m", str(tmp_path), 0.0)
+    prices_of("m", str(tmp_path), 0.0)
+    (tmp_path / prices.CACHE_NAME).chmod(0o666)
+    prices_of("m", str(tmp_path), 0.0)
     assert looked_up == ["m", "m"]

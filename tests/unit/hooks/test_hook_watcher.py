@@ -9,8 +9,14 @@ import pytest
 
 from switchgear._agents.hook_protocol import Moment
 from switchgear._hooks import session, session_check
-from switchgear._hooks.session import Notes, here
-from switchgear._hooks.session_check import Look, Visit, WatchedProcess, WatchedSession, visit
+from switchgear._hooks.session import Notes, host_id
+from switchgear._hooks.session_check import (
+    CheckedSession,
+    CheckResult,
+    WatchedProcess,
+    WatchedSession,
+    check_and_act,
+)
 from switchgear._stores.base import Transaction
 from switchgear._stores.memory import MemoryStore
 from switchgear._stuck.escalation import StepTaken
@@ -23,7 +29,7 @@ class FakeAgent(WatchedProcess):
     alive = True
 
     @property
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         return type(self).alive
 
     def send(self, number: signal.Signals) -> None:
@@ -37,42 +43,49 @@ def agent() -> FakeAgent:
 
 
 WORKS = Notes(works=True, heard_s=5.0)
-OVER = Look(WORKS._replace(ended=True))
+OVER = CheckResult(WORKS._replace(ended=True))
 
 
-def visits(agent: FakeAgent, *looks: Look | Exception) -> tuple[str, list[str], float]:
+def visits(agent: FakeAgent, *looks: CheckResult | Exception) -> tuple[str, list[str], float]:
     """Why a session with these looks is no longer watched, the help it got, and when that was."""
     left, helped, now_s = list(looks), list[str](), 0.0
 
-    def look(_: WatchedSession) -> Look:
+    def look(_: WatchedSession) -> CheckResult:
         found = left.pop(0) if left else OVER
         if isinstance(found, Exception):
             raise found
         return found
 
-    done = Visit(WatchedSession(agent, "/p", "s1", {}, 0.0, 0.0))
+    done = CheckedSession(WatchedSession(agent, "/p", "s1", {}, 0.0, 0.0))
     while not done.ends:
         now_s = done.session.due_s
-        done = visit(done.session, now_s, look, lambda _, evidence: helped.append(evidence))
+        done = check_and_act(done.session, now_s, look, lambda _, evidence: helped.append(evidence))
     return done.ends, helped, now_s
 
 
 def test_watching_ends_with_the_session(agent: FakeAgent) -> None:
-    assert visits(agent, Look(WORKS), Look(WORKS)) == ("the session is over", [], 10.0)
-    assert visits(agent, Look(Notes(), known=False))[0] == "the session is over"
+    assert visits(agent, CheckResult(WORKS), CheckResult(WORKS)) == (
+        "the session is over",
+        [],
+        10.0,
+    )
+    assert visits(agent, CheckResult(Notes(), is_responsible=False))[0] == "the session is over"
 
 
 def test_watching_ends_with_the_agent(agent: FakeAgent) -> None:
     FakeAgent.alive = False
-    assert visits(agent)[0] == session_check.AGENT_GONE
+    assert visits(agent)[0] == session_check.AGENT_ENDED
 
 
 def test_watching_ends_after_a_day(agent: FakeAgent) -> None:
-    assert visits(agent, *[Look(WORKS, every_s=5000.0)] * 30)[0] == "it was watched for a day"
+    assert (
+        visits(agent, *[CheckResult(WORKS, next_check_s=5000.0)] * 30)[0]
+        == "it was watched for a day"
+    )
 
 
 def test_a_store_that_is_gone_for_a_while_is_read_again(agent: FakeAgent) -> None:
-    gone = [OSError("gone")] * (session_check.MOST_FAILURES - 1)
+    gone = [OSError("gone")] * (session_check.MAX_FAILURES - 1)
     assert visits(agent, *gone)[0] == "the session is over"
     assert visits(agent, *gone, OSError("gone"))[0] == "the store cannot be reached"
 
@@ -80,37 +93,38 @@ def test_a_store_that_is_gone_for_a_while_is_read_again(agent: FakeAgent) -> Non
 def test_an_agent_that_waits_for_its_user_is_looked_at_less_often(agent: FakeAgent) -> None:
     rests = WORKS._replace(works=False)
     assert (
-        visits(agent, Look(WORKS), Look(rests), Look(rests))[2] == 5.0 + 2 * session_check.RESTING_S
+        visits(agent, CheckResult(WORKS), CheckResult(rests), CheckResult(rests))[2]
+        == 5.0 + 2 * session_check.IDLE_CHECK_S
     )
 
 
 def test_an_agent_that_must_stop_is_interrupted_and_ended_if_it_stays_silent(
     agent: FakeAgent,
 ) -> None:
-    visits(agent, Look(WORKS, interrupts=True), *[Look(WORKS)] * 5)
+    visits(agent, CheckResult(WORKS, interrupts=True), *[CheckResult(WORKS)] * 5)
     assert agent.signals == [signal.SIGINT, signal.SIGTERM]
 
 
 def test_an_agent_that_obeys_is_not_ended(agent: FakeAgent) -> None:
     rests = WORKS._replace(works=False)
-    visits(agent, Look(WORKS, interrupts=True), *[Look(rests)] * 5)
+    visits(agent, CheckResult(WORKS, interrupts=True), *[CheckResult(rests)] * 5)
     assert agent.signals == [signal.SIGINT]
 
 
 def test_the_escalation_agent_is_started_with_the_evidence(agent: FakeAgent) -> None:
     stopped = WORKS._replace(stop="what is known")
-    _, helped, _ = visits(agent, Look(stopped, taken=StepTaken("escalate", ("nudge",))))
+    _, helped, _ = visits(agent, CheckResult(stopped, taken=StepTaken("escalate", ("nudge",))))
     assert helped == ["what is known"]
 
 
 def test_a_process_with_a_reused_id_is_another_process() -> None:
     me = WatchedProcess.of(os.getpid())
-    assert me.lives
-    assert not WatchedProcess(os.getpid(), "long ago").lives
+    assert me.is_running
+    assert not WatchedProcess(os.getpid(), "long ago").is_running
     gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
     found = WatchedProcess.of(gone.pid)
     gone.wait()
-    assert not found.lives
+    assert not found.is_running
 
 
 @pytest.mark.parametrize(
@@ -130,13 +144,13 @@ def test_a_watcher_is_started_where_there_is_none(
 
 
 def test_a_watcher_that_lives_is_enough() -> None:
-    assert not session.needs_watcher(Notes(watcher=os.getpid(), host=here()), Moment.PROMPT)
+    assert not session.needs_watcher(Notes(watcher=os.getpid(), host=host_id()), Moment.PROMPT)
 
 
 def test_a_session_that_continues_elsewhere_gets_a_watcher_there() -> None:
     notes = Notes(watcher=os.getpid(), host="one")
-    stays = session.attend(notes, Moment.AFTER_TOOL, 5.0, host="one")
-    moves = session.attend(notes, Moment.AFTER_TOOL, 5.0, host="another")
+    stays = session.after_event(notes, Moment.AFTER_TOOL, 5.0, host="one")
+    moves = session.after_event(notes, Moment.AFTER_TOOL, 5.0, host="another")
     assert not session.needs_watcher(stays, Moment.AFTER_TOOL)
     assert session.needs_watcher(moves, Moment.AFTER_TOOL)
 
@@ -151,7 +165,7 @@ def test_the_session_of_a_gone_agent_is_over_unless_another_process_watches_it(
         tx.note = Notes(watcher=noted, works=True).dump()
 
     store.transact("session/s1", begin)
-    store.transact("session/s1", lambda inside: session_check.end(inside, os.getpid()))
+    store.transact("session/s1", lambda inside: session_check.end_session(inside, os.getpid()))
     notes = store.transact("session/s1", lambda tx: Notes.load(tx.note))
     assert notes.ended is over
     assert notes.watcher == (None if over else noted)

@@ -11,7 +11,7 @@ import pytest
 
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.settings import place
+from switchgear._hooks.install.settings import hook_file
 from timeouts import LIMIT_S
 
 PLUGINS = ("opencode", "pi")
@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("agent", PLUGINS)
 def test_a_file_of_another_program_is_left_alone(agent: str, tmp_path: Path) -> None:
-    there = place(agent, "project", str(tmp_path))
+    there = hook_file(agent, "project", str(tmp_path))
     path = Path(there.path)
     path.parent.mkdir(parents=True)
     path.write_text("export const Mine = async () => ({})\n")
@@ -55,7 +55,7 @@ def test_a_file_of_another_program_is_left_alone(agent: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("agent", PLUGINS)
 def test_an_older_one_is_replaced_and_kept_aside(agent: str, tmp_path: Path) -> None:
-    there = place(agent, "project", str(tmp_path))
+    there = hook_file(agent, "project", str(tmp_path))
     there.install()
     path = Path(there.path)
     older = path.read_text().replace("LONGEST = 20000", "LONGEST = 1")
@@ -69,7 +69,7 @@ def test_an_older_one_is_replaced_and_kept_aside(agent: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("agent", PLUGINS)
 def test_other_plugins_beside_it_stay(agent: str, tmp_path: Path) -> None:
-    there = place(agent, "project", str(tmp_path))
+    there = hook_file(agent, "project", str(tmp_path))
     folder = Path(there.path).parent
     folder.mkdir(parents=True)
     (folder / "mine.js").write_text("// mine\n")
@@ -79,7 +79,7 @@ def test_other_plugins_beside_it_stay(agent: str, tmp_path: Path) -> None:
 
 
 def test_the_command_is_read_back_from_the_file(tmp_path: Path) -> None:
-    there = place("pi", "project", str(tmp_path))
+    there = hook_file("pi", "project", str(tmp_path))
     assert there.commands() == {}
     there.install()
     commands = there.commands()
@@ -152,7 +152,7 @@ console.log(JSON.stringify(said))
 
 def play(agent: str, tmp_path: Path, tools: list[str], **facts: Any) -> tuple[list[Any], list[Any]]:
     """What the plugin did with the answers to these tools, and what the hook was sent."""
-    there = place(agent, "project", str(tmp_path))
+    there = hook_file(agent, "project", str(tmp_path))
     there.install()
     screen = json.dumps(facts.pop("screen", False))
     log, path = tmp_path / "log", Path(there.path).with_suffix(".mjs")

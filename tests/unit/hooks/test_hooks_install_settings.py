@@ -12,7 +12,7 @@ from switchgear._agents.hook_protocol import PROJECT, USER
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks.install import files
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.settings import HOOKED, HookFile, is_ours, place
+from switchgear._hooks.install.settings import HOOKED, HookFile, hook_file, is_ours
 from timeouts import LIMIT_S
 
 WITH_SETTINGS = [name for name, agent in HOOKED.items() if not agent.is_plugin]
@@ -56,7 +56,7 @@ def prepared(place_: HookFile, data: bytes) -> Path:
 def test_install_and_uninstall_leave_nothing_behind(
     agent: str, scope: str, project: Path, home: Path
 ) -> None:
-    there = place(agent, scope, str(project))
+    there = hook_file(agent, scope, str(project))
     assert there.install().changed
     assert Path(there.path).is_file()
     assert there.uninstall().removed
@@ -66,7 +66,7 @@ def test_install_and_uninstall_leave_nothing_behind(
 
 @pytest.mark.parametrize("agent", HOOKED)
 def test_installing_twice_changes_nothing(agent: str, project: Path) -> None:
-    there = place(agent, PROJECT, str(project))
+    there = hook_file(agent, PROJECT, str(project))
     there.install()
     once = Path(there.path).read_bytes()
     again = there.install()
@@ -90,7 +90,7 @@ def test_installing_twice_changes_nothing(agent: str, project: Path) -> None:
     ],
 )
 def test_uninstall_restores_the_original_bytes(data: bytes, project: Path) -> None:
-    there = place("qwen", PROJECT, str(project))
+    there = hook_file("qwen", PROJECT, str(project))
     path = prepared(there, data)
     there.install()
     assert path.read_bytes() != data
@@ -100,7 +100,7 @@ def test_uninstall_restores_the_original_bytes(data: bytes, project: Path) -> No
 
 
 def test_changes_made_in_between_stay_and_only_the_hooks_are_removed(project: Path) -> None:
-    there = place("gemini", PROJECT, str(project))
+    there = hook_file("gemini", PROJECT, str(project))
     path = prepared(there, BY_HAND)
     there.install()
     path.write_bytes(path.read_bytes().replace(b'"dark"', b'"light" /* at last */'))
@@ -109,7 +109,7 @@ def test_changes_made_in_between_stay_and_only_the_hooks_are_removed(project: Pa
 
 
 def test_settings_that_the_agent_rewrote_lose_only_the_hooks(project: Path) -> None:
-    there = place("claude-code", PROJECT, str(project))
+    there = hook_file("claude-code", PROJECT, str(project))
     path = prepared(there, b'{"permissions": {"allow": ["Bash"]}}')
     there.install()
     told = json.loads(path.read_bytes())
@@ -120,7 +120,7 @@ def test_settings_that_the_agent_rewrote_lose_only_the_hooks(project: Path) -> N
 
 
 def test_a_file_created_for_the_hooks_stays_if_another_program_uses_it(project: Path) -> None:
-    there = place("claude-code", PROJECT, str(project))
+    there = hook_file("claude-code", PROJECT, str(project))
     there.install()
     path = Path(there.path)
     told = json.loads(path.read_bytes())
@@ -130,7 +130,7 @@ def test_a_file_created_for_the_hooks_stays_if_another_program_uses_it(project: 
 
 
 def test_an_older_command_is_replaced_and_the_original_bytes_are_kept(project: Path) -> None:
-    there = place("codex", PROJECT, str(project))
+    there = hook_file("codex", PROJECT, str(project))
     path = prepared(there, b'{"description": "mine"}\n')
     there.install()
     older = path.read_bytes().replace(b"entry.py codex", b"entry.py codex --root /old", 1)
@@ -145,7 +145,7 @@ def test_an_older_command_is_replaced_and_the_original_bytes_are_kept(project: P
 
 
 def test_a_copy_of_the_file_is_kept_where_only_its_owner_can_read_it(project: Path) -> None:
-    there = place("gemini", PROJECT, str(project))
+    there = hook_file("gemini", PROJECT, str(project))
     prepared(there, BY_HAND)
     backup = there.install().backup
     assert backup is not None
@@ -154,7 +154,7 @@ def test_a_copy_of_the_file_is_kept_where_only_its_owner_can_read_it(project: Pa
 
 
 def test_not_more_than_ten_copies_are_kept(project: Path) -> None:
-    memory = files.Memory(str(project / "settings.json"))
+    memory = files.SavedState(str(project / "settings.json"))
     with memory.locked():
         made = [memory.back_up(str(number).encode()) for number in range(13)]
     kept = [Path(path) for path in made if Path(path).exists()]
@@ -175,7 +175,7 @@ def test_not_more_than_ten_copies_are_kept(project: Path) -> None:
 def test_without_its_journal_only_the_hooks_are_removed(
     journal: str, project: Path, home: Path
 ) -> None:
-    there = place("gemini", PROJECT, str(project))
+    there = hook_file("gemini", PROJECT, str(project))
     path = prepared(there, BY_HAND)
     there.install()
     (kept,) = home.glob(".local/state/switchgear/hooks/*/journal.json")
@@ -185,7 +185,7 @@ def test_without_its_journal_only_the_hooks_are_removed(
 
 
 def test_the_mode_stays_and_a_link_stays_a_link(project: Path, tmp_path: Path) -> None:
-    there = place("claude-code", PROJECT, str(project))
+    there = hook_file("claude-code", PROJECT, str(project))
     real = tmp_path / "dotfiles" / "settings.json"
     real.parent.mkdir()
     real.write_bytes(b'{"model": "opus"}\n')
@@ -218,7 +218,7 @@ def test_the_mode_stays_and_a_link_stays_a_link(project: Path, tmp_path: Path) -
 def test_settings_that_cannot_be_used_are_refused_and_left_untouched(
     agent: str, data: bytes, why: str, project: Path
 ) -> None:
-    there = place(agent, PROJECT, str(project))
+    there = hook_file(agent, PROJECT, str(project))
     path = prepared(there, data)
     with pytest.raises(CannotChange) as raised:
         there.install()
@@ -231,7 +231,7 @@ def test_settings_that_cannot_be_used_are_refused_and_left_untouched(
 
 
 def test_a_folder_in_the_place_of_the_file_is_an_error(project: Path) -> None:
-    there = place("codex", PROJECT, str(project))
+    there = hook_file("codex", PROJECT, str(project))
     Path(there.path).mkdir(parents=True)
     with pytest.raises(CannotChange, match="Is a directory"):
         there.install()
@@ -247,12 +247,12 @@ def test_a_concurrent_change_of_the_file_is_not_overwritten(project: Path) -> No
 
 
 def test_installations_at_the_same_time_make_one_installation(project: Path) -> None:
-    there = place("claude-code", PROJECT, str(project))
+    there = hook_file("claude-code", PROJECT, str(project))
     path = prepared(there, BY_HAND.replace(b"// what I like", b"").replace(b"/* and this */", b""))
     before = path.read_bytes()
     script = (
-        "import sys; from switchgear._hooks.install.settings import place;"
-        "place('claude-code', 'project', sys.argv[1]).install()"
+        "import sys; from switchgear._hooks.install.settings import hook_file;"
+        "hook_file('claude-code', 'project', sys.argv[1]).install()"
     )
     crowd = [
         subprocess.Popen([sys.executable, "-c", script, str(project)], stderr=subprocess.PIPE)
@@ -268,7 +268,7 @@ def test_installations_at_the_same_time_make_one_installation(project: Path) -> 
 
 
 def test_a_status_names_what_is_gone_missing_or_switched_off(project: Path) -> None:
-    there = place("claude-code", PROJECT, str(project))
+    there = hook_file("claude-code", PROJECT, str(project))
     assert not there.look().installed
     assert not there.look().exists
     there.install()
@@ -280,7 +280,7 @@ def test_a_status_names_what_is_gone_missing_or_switched_off(project: Path) -> N
     found = there.look()
     assert found.missing == ("Stop",)
     assert found.outdated
-    assert "/no/such" in found.gone
+    assert "/no/such" in found.missing_paths
     assert found.switched_off == f'"disableAllHooks" is true in {path}'
 
 
@@ -295,7 +295,7 @@ def test_a_status_names_what_is_gone_missing_or_switched_off(project: Path) -> N
 def test_gemini_has_its_own_ways_to_switch_hooks_off(
     config: dict[str, object], told: str, project: Path
 ) -> None:
-    there = place("gemini", PROJECT, str(project))
+    there = hook_file("gemini", PROJECT, str(project))
     path = prepared(there, json.dumps({"hooksConfig": config}).encode())
     there.install()
     assert there.look().switched_off == (f"{told} in {path}" if told else "")
@@ -318,7 +318,7 @@ def test_gemini_has_its_own_ways_to_switch_hooks_off(
 def test_hooks_are_off_wherever_the_agent_reads_so(
     agent: str, file: str, text: str, told: str, project: Path
 ) -> None:
-    there = place(agent, PROJECT, str(project))
+    there = hook_file(agent, PROJECT, str(project))
     there.install()
     assert there.look().switched_off == ""
     path = project.parent / file
@@ -336,7 +336,7 @@ def test_agents_are_found_where_their_variables_point(
 ) -> None:
     for name, agent in HOOKED.items():
         monkeypatch.setenv(agent.home_variable, str(tmp_path / name))
-        assert place(name, USER, ".").path.startswith(str(tmp_path / name))
+        assert hook_file(name, USER, ".").path.startswith(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -363,4 +363,4 @@ def test_every_event_that_is_hooked_is_one_of_the_dialect(agent: str) -> None:
 
 def test_an_unknown_agent_is_refused_with_the_known_names() -> None:
     with pytest.raises(ValueError, match="must be one of claude-code, codex"):
-        place("emacs", PROJECT, ".")
+        hook_file("emacs", PROJECT, ".")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from switchgear._hooks import session
-from switchgear._hooks.session import folder_mark, here, lives
+from switchgear._hooks.session import folder_id, host_id, process_exists
 
 
 def test_a_folder_is_the_same_by_another_name_and_no_other(tmp_path: Path) -> None:
@@ -14,18 +14,18 @@ def test_a_folder_is_the_same_by_another_name_and_no_other(tmp_path: Path) -> No
     one.mkdir()
     other.mkdir()
     link.symlink_to(one)
-    assert folder_mark(str(link)) == folder_mark(str(one)) != folder_mark(str(other))
-    assert folder_mark(str(tmp_path / "none")) == ""
+    assert folder_id(str(link)) == folder_id(str(one)) != folder_id(str(other))
+    assert folder_id(str(tmp_path / "none")) == ""
 
 
 def test_a_machine_without_an_id_is_identified_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_BOOT", "_NUMBERS"):
+    for name in ("_BOOT_ID", "_PID_NAMESPACE"):
         monkeypatch.setattr(session, name, str(tmp_path / "none"))
-    assert here() == os.uname().nodename
+    assert host_id() == os.uname().nodename
 
 
 def test_ids_without_a_process_are_not_alive() -> None:
-    assert lives(os.getpid())
-    assert [lives(number) for number in (0, 2**22 + 1, 2**80)] == [False, False, False]
+    assert process_exists(os.getpid())
+    assert [process_exists(number) for number in (0, 2**22 + 1, 2**80)] == [False, False, False]

@@ -16,7 +16,7 @@ import pytest
 from switchgear._hooks import server as serving
 from switchgear._hooks import undecided
 from switchgear._hooks.process import open_store
-from switchgear._hooks.server import MOST_CONNECTIONS, HookServer
+from switchgear._hooks.server import MAX_CONNECTIONS, HookServer
 from timeouts import LIMIT_S
 from unit.hook_calls import before
 
@@ -28,7 +28,7 @@ PATIENCE_S = 0.5
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HookServer]:
     (tmp_path / ".git").mkdir()
-    monkeypatch.setattr(serving, "PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(serving, "REQUEST_TIMEOUT_S", PATIENCE_S)
     made = HookServer(str(tmp_path), TOKEN, open_store)
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -106,7 +106,7 @@ def test_a_body_that_never_comes_is_counted_as_undecided(server: HookServer) -> 
 def test_a_hook_is_answered_promptly_while_64_clients_are_slow(
     server: HookServer, slow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "PATIENCE_S", 600.0)
+    monkeypatch.setattr(serving, "REQUEST_TIMEOUT_S", 600.0)
     begin = head(server) if slow == "headers" else head(server, "Content-Length: 1000") + b"\r\n{"
     lines = [connect(server) for _ in range(64)]
     try:
@@ -123,9 +123,9 @@ def test_a_hook_is_answered_promptly_while_64_clients_are_slow(
 def test_with_too_many_connections_the_slowest_gets_an_error_and_the_new_one_is_answered(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "PATIENCE_S", 600.0)
+    monkeypatch.setattr(serving, "REQUEST_TIMEOUT_S", 600.0)
     before = threading.active_count()  # earlier tests of this process may have left some
-    lines = [connect(server) for _ in range(MOST_CONNECTIONS)]
+    lines = [connect(server) for _ in range(MAX_CONNECTIONS)]
     try:
         for line in lines:
             line.sendall(b"POST /ho")
@@ -135,7 +135,7 @@ def test_with_too_many_connections_the_slowest_gets_an_error_and_the_new_one_is_
         told = json.loads(found.partition(b"\r\n\r\n")[2])
         assert told["decision"] == "block"
         assert "192 connections are open" in told["reason"]
-        assert threading.active_count() < before + MOST_CONNECTIONS + 50
+        assert threading.active_count() < before + MAX_CONNECTIONS + 50
     finally:
         for line in lines:
             line.close()

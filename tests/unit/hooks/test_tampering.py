@@ -498,7 +498,7 @@ def test_a_repair_that_fails_is_reported_and_nothing_continues(
     answer(before())
     path.unlink()
     monkeypatch.setattr(
-        saved_copies, "_put", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only"))
+        saved_copies, "_restore", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only"))
     )
     assert "could not be restored" in answer(after())
     for call in ("t2", "t3"):

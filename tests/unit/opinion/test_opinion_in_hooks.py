@@ -12,7 +12,7 @@ from switchgear._agents.hook_protocol import Ruling, WorkAfterReply
 from switchgear._agents.registry import dialect_of
 from switchgear._hooks import opinions
 from switchgear._hooks.decide import decide
-from switchgear._hooks.inspect_call import look_at
+from switchgear._hooks.inspect_call import inspect_tool_call
 from switchgear._hooks.session import Notes, note_name
 from switchgear._opinion.opinion import REVIEWS, SecondOpinion
 from timeouts import LIMIT_S
@@ -38,14 +38,14 @@ class Reviewed(Guarded):
 
     def hear(self, data: Data) -> Ruling:
         self.clock.advance(1.0)
-        errands: list[WorkAfterReply] = []
+        work_after: list[WorkAfterReply] = []
         warns = dialect_of(self.agent).warns
-        ruling = decide(self.facts(data), self.known, self.store, warns, errands)
-        for errand in errands:
-            if errand.opinion:
+        ruling = decide(self.facts(data), self.known, self.store, warns, work_after)
+        for work in work_after:
+            if work.opinion:
                 self.asked += 1
                 if self.answers:
-                    opinions.ask(errand.opinion.encode(), errand.root)
+                    opinions.request_opinion(work.opinion.encode(), work.root)
         return ruling
 
     def notes(self) -> Notes:
@@ -217,10 +217,12 @@ def test_an_answer_file_of_another_user_is_ignored(tmp_path: Path) -> None:
     path.write_text('{"verdict": "delay", "reason": "r", "steps": 3}')
     path.chmod(0o666)
     settings = SecondOpinion("x")
-    assert opinions.answer(str(tmp_path), "a1", settings) is None, "others may have written it"
+    assert opinions.received_opinion(str(tmp_path), "a1", settings) is None, (
+        "others may have written it"
+    )
     path.chmod(0o600)
-    assert opinions.answer(str(tmp_path), "a1", settings) is not None
-    assert opinions.answer(str(tmp_path), "../a1", settings) is None
+    assert opinions.received_opinion(str(tmp_path), "a1", settings) is not None
+    assert opinions.received_opinion(str(tmp_path), "../a1", settings) is None
     assert agent.asked == 0
 
 
@@ -261,9 +263,9 @@ def test_the_process_after_the_hook_asks_and_leaves_the_answer(tmp_path: Path) -
     agent.answers = False
     settings = SecondOpinion(**dict(agent.known.second_opinion or {}))
     request = {"name": "n1", "settings": settings._asdict(), "request": {"version": 1}}
-    opinions.start(json.dumps(request), str(tmp_path))
-    _wait_until(lambda: opinions.answer(str(tmp_path), "n1", settings), LIMIT_S)
-    found = opinions.answer(str(tmp_path), "n1", settings)
+    opinions.start_request(json.dumps(request), str(tmp_path))
+    _wait_until(lambda: opinions.received_opinion(str(tmp_path), "n1", settings), LIMIT_S)
+    found = opinions.received_opinion(str(tmp_path), "n1", settings)
     assert found is not None
     assert found.verdict == "confirm"
 
@@ -387,7 +389,9 @@ def test_a_command_in_the_project_cannot_be_changed_by_the_agent_that_it_judges(
     agent = Guarded(tmp_path, "second_opinion: {command: python3 tools/judge.py}")
     for path, action in (("tools/judge.py", "deny"), ("tools/other.py", "allow")):
         call = before("Write", {"file_path": str(tmp_path / path), "content": "x"}, path)
-        looked = look_at(agent.facts(call), agent.known)
+        looked = inspect_tool_call(agent.facts(call), agent.known)
         assert (looked.broken is not None) == (action == "deny"), path
         shell = before("Bash", {"command": f"echo x > {path}"}, f"b-{path}")
-        assert (look_at(agent.facts(shell), agent.known).broken is not None) == (action == "deny")
+        assert (inspect_tool_call(agent.facts(shell), agent.known).broken is not None) == (
+            action == "deny"
+        )

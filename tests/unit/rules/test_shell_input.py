@@ -9,7 +9,7 @@ import pytest
 
 from rules.project import Project
 from switchgear._agents.registry import dialect_of
-from switchgear._hooks.inspect_call import look_at
+from switchgear._hooks.inspect_call import inspect_tool_call
 from switchgear._hooks.shell_input import LONGEST_INPUT, typed
 
 
@@ -27,7 +27,7 @@ def call(project: Project, tool: str, args: Any, session: str = "s") -> str | No
         "tool_input": args,
         "tool_use_id": "t",
     }
-    return look_at(dialect_of("codex").read(data), project.known).broken
+    return inspect_tool_call(dialect_of("codex").read(data), project.known).broken
 
 
 def write(project: Project, chars: str, shell: int = 1, session: str = "s") -> str | None:

@@ -246,13 +246,13 @@ PARTS = 'write(f"f{n}", "x")'
 
 
 def test_a_hint_from_outside_is_in_the_next_prompt_once(stage: Stage) -> None:
-    after_first(stage, lambda notes: session.remind(notes, "Look at the log."))
+    after_first(stage, lambda notes: session.with_message(notes, "Look at the log."))
     stage.run(PARTS, stuck=True, completion_promise="DONE", max_iterations=3)
     assert ["Look at the log." in stage.prompt(n) for n in (1, 2, 3)] == [False, True, False]
 
 
 def test_more_time_from_outside_is_granted_once(stage: Stage) -> None:
-    after_first(stage, lambda notes: session.extended(notes, 60.0, stage.hands.now_s))
+    after_first(stage, lambda notes: session.with_more_time(notes, 60.0, stage.hands.now_s))
     result = stage.run(
         PARTS, stuck=True, completion_promise="DONE", max_iterations=3, timeout_s=600.0
     )

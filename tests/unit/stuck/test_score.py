@@ -2,7 +2,7 @@
 
 from switchgear import AgentStep, Signal
 from switchgear._core.types import Reading
-from switchgear._stuck.score import Score, grounds_of, session_policy
+from switchgear._stuck.score import Score, evidence_score, session_policy
 from switchgear.config import preset_policy
 
 
@@ -15,7 +15,7 @@ def test_evidence_names_the_detector_that_decides_the_score_before_it_trips() ->
             detector.fold(memory, step, 0.0)
             for detector, memory in zip(policy.detectors, memories, strict=True)
         ]
-    score = grounds_of(policy, policy.readings(tuple(memories), 0.0))
+    score = evidence_score(policy, policy.readings(tuple(memories), 0.0))
     assert score.points > 40.0
     assert any("(+40)" in each for each in score.evidence)
     assert any(
@@ -31,7 +31,7 @@ def scored(**heats: float) -> Score:
         Reading(heats.get(detector.kind, 0.0), f"{detector.kind} said so")
         for detector in policy.detectors
     ]
-    return grounds_of(policy, readings)
+    return evidence_score(policy, readings)
 
 
 def test_evidence_adds_up_to_the_score() -> None:

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 from switchgear._agents.hook_protocol import SUBAGENT, TIMEOUT_S
 from switchgear._agents.registry import hook_settings, hooks_of
-from switchgear._hooks.client import SWITCH
+from switchgear._hooks.client import RESIDENT_VARIABLE
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
-from switchgear._hooks.drain import THROW_AWAY
+from switchgear._hooks.drain import SELF_TEST_PREFIX
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.settings import place, scopes_of
+from switchgear._hooks.install.settings import hook_file, scopes_of
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import ALLOWED, ASPECTS, GUARD, SECRET, Rule, judge
 
@@ -251,7 +251,7 @@ def read(agent: str, stdout: str, stderr: str, code: int) -> ProbeAnswer:
 
 
 SESSION = "selftest"
-_DROPPED = (SWITCH, "SWITCHGEAR_WATCHED", "SWITCHGEAR_TIME", "SWITCHGEAR_STORY")
+_DROPPED = (RESIDENT_VARIABLE, "SWITCHGEAR_WATCHED", "SWITCHGEAR_TIME", "SWITCHGEAR_STORY")
 _PROJECTS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 
 
@@ -270,7 +270,7 @@ class Hook(NamedTuple):
 @contextmanager
 def throw_away(agent: str, command: str | None, config: str | None) -> Iterator[Hook]:
     """The hook of an agent in a project that is gone afterwards, under a configuration file."""
-    with tempfile.TemporaryDirectory(prefix=THROW_AWAY) as folder:
+    with tempfile.TemporaryDirectory(prefix=SELF_TEST_PREFIX) as folder:
         os.makedirs(os.path.join(folder, ".git"))
         line = command or shlex.join(hook_command(agent)) + OR_REFUSE
         yield Hook(agent, turned(line, folder), folder, os.path.join(folder, "state.db"), config)
@@ -282,7 +282,7 @@ def installed_commands(root: str) -> dict[str, str]:
     for agent in AGENTS:
         before = event_of(agent, BEFORE)
         for scope in scopes_of(agent, root):
-            there = place(agent, scope, root)
+            there = hook_file(agent, scope, root)
             with suppress(CannotChange):  # `standing` has the reason
                 if there.look().installed and (command := there.commands().get(before)):
                     found.setdefault(agent, command)
@@ -316,7 +316,7 @@ def send_bytes(
     """
     known = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     if alone:
-        known[SWITCH] = "off"
+        known[RESIDENT_VARIABLE] = "off"
     known |= dict.fromkeys(_PROJECTS, hook.folder)
     known["SWITCHGEAR_STORE"] = f"sqlite:///{hook.store}"
     if hook.config is not None:

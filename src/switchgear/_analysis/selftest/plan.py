@@ -16,7 +16,7 @@ from switchgear._analysis.selftest.sandbox import Bench, GuardCase, GuardRow
 from switchgear._config import Config
 from switchgear._config.sections import Hooks
 from switchgear._core.types import Mode
-from switchgear._hooks.install.settings import HOOKED, InstallState, place, scopes_of
+from switchgear._hooks.install.settings import HOOKED, InstallState, hook_file, scopes_of
 from switchgear._stores.url import default_file
 from switchgear._stuck.escalation import Interventions
 from switchgear._text.redact import redact
@@ -55,7 +55,7 @@ def stored(bench: Bench) -> Iterator[GuardRow]:
 def installed(bench: Bench) -> Iterator[GuardRow]:
     """Hooks that are configured and not installed, or installed and cannot run."""
     states = [
-        (agent, place(agent, scope, bench.root).look())
+        (agent, hook_file(agent, scope, bench.root).look())
         for agent in HOOKED
         for scope in scopes_of(agent, bench.root)
     ]
@@ -82,8 +82,8 @@ def _wants_hooks(config: Config) -> bool:
 
 
 def _objection(standing: InstallState) -> str:
-    if standing.gone:
-        return f"{standing.path} needs {', '.join(standing.gone)}, which is missing"
+    if standing.missing_paths:
+        return f"{standing.path} needs {', '.join(standing.missing_paths)}, which is missing"
     if standing.switched_off:
         return f"the agent runs no hooks: {standing.switched_off}"
     if standing.missing:

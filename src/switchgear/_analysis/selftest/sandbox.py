@@ -17,8 +17,8 @@ from switchgear._fleet.manifest import Crew, FleetAgent, agent, crew
 from switchgear._fleet.router import Refused, Route
 from switchgear._hooks.compiler import compile_config
 from switchgear._hooks.decide import decide
-from switchgear._hooks.hook_config import HookConfig, loaded
-from switchgear._hooks.session_check import Look, look
+from switchgear._hooks.hook_config import HookConfig, load
+from switchgear._hooks.session_check import CheckResult, check_watched_session
 from switchgear._panel.panel import Panel
 from switchgear._stores.memory import MemoryStore
 from switchgear._text.formats import duration
@@ -197,7 +197,7 @@ class VirtualHooks:
     """
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
-        known: HookConfig = loaded(compile_config(config, root), root)
+        known: HookConfig = load(compile_config(config, root), root)
         # No nudge before the stop: a nudge closes the circuit again, and the test reads what opened it.
         plan = known.interventions._replace(when_alone=())
         self.known = known._replace(interventions=plan)
@@ -231,10 +231,10 @@ class VirtualHooks:
         call_id = f"call-{self.calls}"
         return self.hear(Moment.AFTER_TOOL, tool=tool, args=args, call_id=call_id, **result)
 
-    def watch(self) -> Look:
+    def watch(self) -> CheckResult:
         """One check by the watcher, as it happens every few seconds."""
         policy = self.known.policy_for(CIRCUIT)
-        return look(self.store, SESSION, policy, self.known.interventions)
+        return check_watched_session(self.store, SESSION, policy, self.known.interventions)
 
     def opened(self, key: str = CIRCUIT) -> bool:
         found = self.store.get(key)

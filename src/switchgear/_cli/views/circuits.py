@@ -25,10 +25,15 @@ from switchgear._core.types import Event, EventKind, Mode, Phase
 from switchgear._core.wire import detector_names
 from switchgear._detectors.policy_wire import dump_policy
 from switchgear._hooks.session import Notes, note_name
-from switchgear._hooks.session_check import Look, Rounds, at_work, check_unwatched_session
+from switchgear._hooks.session_check import (
+    CheckResult,
+    SessionChecks,
+    active_sessions,
+    check_unwatched_session,
+)
 from switchgear._sinks.log import override_words
 from switchgear._stores.base import Entry
-from switchgear._stuck.score import grounds_of, score_of
+from switchgear._stuck.score import evidence_score, score_of
 from switchgear._text.formats import dollars, duration, percent
 
 if TYPE_CHECKING:
@@ -190,7 +195,7 @@ def _row(view: View, signs: Signs) -> TableRow:
 def _score(view: View) -> str:
     if not view.name.startswith("session/"):
         return ""
-    return f"score {grounds_of(view.policy, view.readings).text}"
+    return f"score {evidence_score(view.policy, view.readings).text}"
 
 
 def tag_of(view: View) -> str:
@@ -453,18 +458,18 @@ def _value(value: Any) -> str:
     return clean(str(value))
 
 
-def rounds_of(session: Session) -> Callable[[], None]:
+def session_checks_of(session: Session) -> Callable[[], None]:
     """A function that checks sessions that no process watches; called at each update, it never waits."""
 
-    def look(name: str) -> Look:
+    def check(name: str) -> CheckResult:
         store = session.panel.store
         found = store.get(note_name(name))
         if found is None:
-            return Look(Notes(), known=False)
+            return CheckResult(Notes(), is_responsible=False)
         return check_unwatched_session(session, name, found.policy)
 
-    rounds = Rounds(look, find=lambda: at_work(session.panel.store))
-    return lambda: rounds.tick(time.monotonic())
+    checks = SessionChecks(check, find=lambda: active_sessions(session.panel.store))
+    return lambda: checks.start_due(time.monotonic())
 
 
 EVENTS = 5
@@ -477,14 +482,14 @@ def watch_screen(
     session: Session, glob: str, screen: Screen, *, interval_s: float, times: int | None
 ) -> None:
     """Draw what needs attention and the table on the alternate screen until q, Ctrl-C or the given number of updates."""
-    make_rounds = rounds_of(session)
+    check_sessions = session_checks_of(session)
     looked_at = NowView(session) if glob == "*" else None
     with (
         _keys() as pressed,
         Live(console=screen.console, screen=True, auto_refresh=False, transient=True) as live,
     ):
         while True:
-            make_rounds()
+            check_sessions()
             live.update(_picture(session, glob, screen, looked_at), refresh=True)
             if times is not None:
                 times -= 1
@@ -500,9 +505,9 @@ def watch_lines(
     """Print a line for each circuit whose standing changes, the first look included."""
     known: dict[str, tuple[Any, ...]] = {}
     trouble = ""
-    make_rounds = rounds_of(session)
+    check_sessions = session_checks_of(session)
     while True:
-        make_rounds()
+        check_sessions()
         session.look_again()
         views, error = session.read(glob)
         before, trouble = trouble, "" if error is None else str(error)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of nesting; handwritten settings have far fewer."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_COMMENT = re.compile(r"//[^\r\n]*")
@@ -112,8 +112,8 @@ class _Scanner:
         return end + 2
 
     def value(self, at: int, depth: int) -> JsonNode:
-        if depth > DEEPEST:
-            raise NotJson(self.text, at, f"values are nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH:
+            raise NotJson(self.text, at, f"values are nested more than {MAX_DEPTH} deep")
         first = self.text[at : at + 1]
         if first == "{":
             return self.container(at, "object", "}", depth)
@@ -200,7 +200,7 @@ class FoundHook(NamedTuple):
     """The group around it: the matcher and all its commands."""
 
 
-class _Place(NamedTuple):
+class _HookPosition(NamedTuple):
     """One hook of the settings, with everything around it."""
 
     root: JsonNode
@@ -219,7 +219,7 @@ def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[FoundHook]:
     `comments`: whether the agent takes them; if not, they are an error.
     """
     found = []
-    for place in _places(parse(text, comments=comments)):
+    for place in _hook_positions(parse(text, comments=comments)):
         if ours(place.command):
             group = place.event.node.items[place.group].node.value
             found.append(FoundHook(place.event.key, place.command, group))
@@ -233,9 +233,9 @@ def insert(text: str, groups: Mapping[str, Group]) -> tuple[str, Containers]:
     if not text.strip():
         return text + json.dumps({HOOKS: lists}, indent=2, ensure_ascii=False) + "\n", all_made
     root = parse(text)
-    if _hooks(root) is None:
+    if _hooks_item(root) is None:
         inside = {} if root.items else {"": text[root.start + 1 : root.end - 1]}
-        return _put(text, root, root, lists, HOOKS), {**all_made, **inside}
+        return _append_item(text, root, root, lists, HOOKS), {**all_made, **inside}
     containers: Containers = {}
     for event, group in groups.items():
         text = _insert_one(text, event, group, containers)
@@ -244,15 +244,15 @@ def insert(text: str, groups: Mapping[str, Group]) -> tuple[str, Containers]:
 
 def _insert_one(text: str, event: str, group: Group, containers: Containers) -> str:
     root = parse(text)
-    hooks = cast("Item", _hooks(root))  # `insert` has seen it
-    held = _array(hooks.node, event)
+    hooks = cast("Item", _hooks_item(root))  # `insert` has seen it
+    held = _event_item(hooks.node, event)
     target, path = (hooks.node, HOOKS) if held is None else (held.node, f"{HOOKS}.{event}")
     if not target.items:
         containers[path] = text[target.start + 1 : target.end - 1]
     if held is not None:
-        return _put(text, root, target, group)
+        return _append_item(text, root, target, group)
     containers[f"{HOOKS}.{event}"] = None
-    return _put(text, root, target, [group], event)
+    return _append_item(text, root, target, [group], event)
 
 
 def cut(text: str, ours: IsOurs, containers: Containers | None = None) -> str:
@@ -261,13 +261,13 @@ def cut(text: str, ours: IsOurs, containers: Containers | None = None) -> str:
     `containers` is what `insert` returned; without it, everything that becomes empty is removed.
     """
     while True:
-        place = next((each for each in _places(parse(text)) if ours(each.command)), None)
+        place = next((each for each in _hook_positions(parse(text)) if ours(each.command)), None)
         if place is None:
             return text
         text = _cut_one(text, place, containers)
 
 
-def _hooks(root: JsonNode) -> Item | None:
+def _hooks_item(root: JsonNode) -> Item | None:
     if root.kind != "object":
         raise WrongShape("the settings must be an object: { … }")
     found = root.get(HOOKS)
@@ -276,16 +276,16 @@ def _hooks(root: JsonNode) -> Item | None:
     return found
 
 
-def _array(hooks: JsonNode, event: str) -> Item | None:
+def _event_item(hooks: JsonNode, event: str) -> Item | None:
     found = hooks.get(event)
     if found is not None and found.node.kind != "array":
         raise WrongShape(f'"hooks" has {json.dumps(event)}, and it must be an array: [ … ]')
     return found
 
 
-def _places(root: JsonNode) -> Iterator[_Place]:
+def _hook_positions(root: JsonNode) -> Iterator[_HookPosition]:
     """Every hook with a command. Values of another shape belong to the user and are skipped."""
-    hooks = _hooks(root)
+    hooks = _hooks_item(root)
     if hooks is None:
         return
     for event in hooks.node.items:
@@ -299,10 +299,12 @@ def _places(root: JsonNode) -> Iterator[_Place]:
                 command = hook.node.get("command")
                 if command is not None and isinstance(command.node.scalar, str):
                     text = command.node.scalar
-                    yield _Place(root, hooks, event, inner.node, number, index, text)
+                    yield _HookPosition(root, hooks, event, inner.node, number, index, text)
 
 
-def _put(text: str, root: JsonNode, target: JsonNode, value: Any, key: str | None = None) -> str:
+def _append_item(
+    text: str, root: JsonNode, target: JsonNode, value: Any, key: str | None = None
+) -> str:
     """The text with one more item at the end of an object or array."""
     last = target.items[-1] if target.items else None
     if _is_flat(text, root, target):
@@ -349,25 +351,25 @@ def _item_indent(text: str, node: JsonNode) -> str | None:
     return None
 
 
-def _cut_one(text: str, place: _Place, containers: Containers | None) -> str:
+def _cut_one(text: str, place: _HookPosition, containers: Containers | None) -> str:
     """Remove one hook, or the largest container around it that contains nothing else."""
     held = containers or {}
     path, event, hooks = f"{HOOKS}.{place.event.key}", place.event, place.hooks
-    if not _only(text, place.inner):
-        return _without(text, place.inner, place.hook)
-    if not _only(text, event.node) or _stays(containers, path):
-        return _without(text, event.node, place.group, held.get(path))
-    if not _only(text, hooks.node) or _stays(containers, HOOKS):
-        return _without(text, hooks.node, hooks.node.items.index(event), held.get(HOOKS))
-    return _without(text, place.root, place.root.items.index(hooks), held.get(""))
+    if not _has_one_item(text, place.inner):
+        return _without_item(text, place.inner, place.hook)
+    if not _has_one_item(text, event.node) or _was_there(containers, path):
+        return _without_item(text, event.node, place.group, held.get(path))
+    if not _has_one_item(text, hooks.node) or _was_there(containers, HOOKS):
+        return _without_item(text, hooks.node, hooks.node.items.index(event), held.get(HOOKS))
+    return _without_item(text, place.root, place.root.items.index(hooks), held.get(""))
 
 
-def _stays(containers: Containers | None, path: str) -> bool:
+def _was_there(containers: Containers | None, path: str) -> bool:
     """Whether an empty container stays: it was there before the insertion."""
     return containers is not None and containers.get(path, "") is not None
 
 
-def _only(text: str, node: JsonNode) -> bool:
+def _has_one_item(text: str, node: JsonNode) -> bool:
     """Whether a container has exactly one item and no comment."""
     return len(node.items) == 1 and not _text_around(text, node).strip()
 
@@ -377,7 +379,7 @@ def _text_around(text: str, node: JsonNode) -> str:
     return text[node.start + 1 : item.start] + text[item.node.end : node.end - 1]
 
 
-def _without(text: str, node: JsonNode, index: int, inside: str | None = None) -> str:
+def _without_item(text: str, node: JsonNode, index: int, inside: str | None = None) -> str:
     """The text without an item, its comma and the space before it.
 
     `inside` is what stood between the brackets before there was any item.

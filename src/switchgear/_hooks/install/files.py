@@ -19,8 +19,8 @@ from typing import NamedTuple
 from switchgear._core.errors import SwitchgearError
 from switchgear._system.files import state_folder, write_private
 
-LARGEST_BYTES = 5_000_000
-BACKUPS = 10
+MAX_BYTES = 5_000_000
+MAX_BACKUPS = 10
 """How many copies of one file are kept; the oldest go first."""
 
 
@@ -60,14 +60,14 @@ def read(path: str) -> bytes | None:
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CannotChange(path, "it is not a file", "move it away")
-            data = file.read(LARGEST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         what = "check the file and its permissions"
         raise CannotChange(path, error.strerror or "it cannot be read", what) from None
-    if len(data) > LARGEST_BYTES:
-        raise CannotChange(path, f"it is larger than {LARGEST_BYTES:,} bytes", "inspect it")
+    if len(data) > MAX_BYTES:
+        raise CannotChange(path, f"it is larger than {MAX_BYTES:,} bytes", "inspect it")
     return data
 
 
@@ -79,7 +79,7 @@ def write(path: str, data: bytes, seen: bytes | None) -> tuple[str, ...]:
     real = os.path.realpath(path)
     try:
         folders = _make_folders(os.path.dirname(real))
-        _replace(real, data, lambda: _demand_same(path, seen))
+        _replace(real, data, lambda: _check_unchanged(path, seen))
     except OSError as error:
         why = error.strerror or "it cannot be written"
         raise CannotChange(path, why, "check the permissions") from None
@@ -88,7 +88,7 @@ def write(path: str, data: bytes, seen: bytes | None) -> tuple[str, ...]:
 
 def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
     """Remove a file that holds what was `seen`, and those of the folders that are left empty."""
-    _demand_same(path, seen)
+    _check_unchanged(path, seen)
     try:
         os.unlink(os.path.realpath(path))  # a link stays, as it does when a file is written
     except OSError as error:
@@ -101,7 +101,7 @@ def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
             return  # another process has put something there
 
 
-def _demand_same(path: str, seen: bytes | None) -> None:
+def _check_unchanged(path: str, seen: bytes | None) -> None:
     if read(path) != seen:
         raise CannotChange(path, "another process changed it at the same time", "try again")
 
@@ -138,7 +138,7 @@ def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
         raise
 
 
-class Memory:
+class SavedState:
     """The saved state of one file: its journal, its backups and a lock. Used by one thread.
 
     `with Memory(path).locked():` keeps other Switchgear installations away from the file.
@@ -208,7 +208,7 @@ class Memory:
         name = f"backup-{when}-{secrets.token_hex(2)}"
         self._write(name, data)
         kept = sorted(each for each in os.listdir(self.folder) if each.startswith("backup-"))
-        for old in kept[:-BACKUPS]:
+        for old in kept[:-MAX_BACKUPS]:
             os.unlink(os.path.join(self.folder, old))
         return os.path.join(self.folder, name)
 

@@ -21,13 +21,13 @@ from switchgear._agents.hook_protocol import USER, HookSettings
 from switchgear._hooks.install import edit, files, settings
 from switchgear._hooks.install.edit import NotJson, parse
 from switchgear._hooks.install.files import CannotChange
-from switchgear._hooks.install.settings import HOOKED, is_ours, place, scopes_of, switch_files
+from switchgear._hooks.install.settings import HOOKED, hook_file, is_ours, scopes_of, switch_files
 from switchgear._system.files import read_private, state_folder, write_private
 
-LARGEST_RECORD = 2 * files.LARGEST_BYTES
-ASIDE = 20
+MAX_RECORD_BYTES = 2 * files.MAX_BYTES
+MAX_CHANGED_FILES = 20
 """How many changed files are kept aside; the oldest are dropped."""
-_MARK = "\ufeff"
+_BYTE_ORDER_MARK = "\ufeff"
 _TOML_SWITCH = re.compile(r"(\bhooks[ \t]*=[ \t]*)false\b")
 
 
@@ -55,7 +55,7 @@ class Repaired(NamedTuple):
 
 def save(agent: str, scope: str, folder: str) -> None:
     """Save the file as it is: an operator has installed hooks in it. Raises OSError."""
-    hooked, path = HOOKED[agent], _path(agent, scope, folder)
+    hooked, path = HOOKED[agent], _settings_path(agent, scope, folder)
     data = files.read(path)
     if data is None:
         return
@@ -71,7 +71,7 @@ def save(agent: str, scope: str, folder: str) -> None:
 
 def is_saved(agent: str, scope: str, folder: str) -> bool:
     """Whether there is a copy: an operator has installed hooks, and not removed them."""
-    return _read(_path(agent, scope, folder)) is not None
+    return _read(_settings_path(agent, scope, folder)) is not None
 
 
 def forget(agent: str, scope: str, folder: str) -> None:
@@ -79,7 +79,7 @@ def forget(agent: str, scope: str, folder: str) -> None:
 
     An empty record stays, to distinguish it from a copy that something else removed.
     """
-    record = _record(_path(agent, scope, folder))
+    record = _record_path(_settings_path(agent, scope, folder))
     if os.path.lexists(record):
         write_private(record, b"null")
 
@@ -87,18 +87,18 @@ def forget(agent: str, scope: str, folder: str) -> None:
 def is_forgotten(path: str) -> bool:
     """Whether an operator removed the hooks from a file, and they were not installed since."""
     try:
-        with open(_record(path), "rb") as file:
+        with open(_record_path(path), "rb") as file:
             return file.read(8).strip() == b"null"
     except OSError:
         return False
 
 
-def lost(paths: Iterable[str]) -> list[str]:
+def missing_copies(paths: Iterable[str]) -> list[str]:
     """The files whose copy was removed, but not by an operator."""
-    return [path for path in paths if not os.path.lexists(_record(path))]
+    return [path for path in paths if not os.path.lexists(_record_path(path))]
 
 
-def watched(folder: str) -> list[str]:
+def watched_files(folder: str) -> list[str]:
     """The files whose change is noticed: those with a copy, and those that could switch hooks off."""
     found: list[str] = []
     for saved in saved_in(folder):
@@ -114,12 +114,12 @@ def saved_in(folder: str) -> list[SavedHooks]:
     except OSError:
         return []
     found = (_load(os.path.join(state_folder("guard"), name)) for name in sorted(names))
-    return [each for each in found if each is not None and _is_of(each, real)]
+    return [each for each in found if each is not None and _concerns(each, real)]
 
 
-def _is_of(saved: SavedHooks, real: str) -> bool:
+def _concerns(saved: SavedHooks, real: str) -> bool:
     if saved.scope == USER:
-        return saved.path == _path(saved.agent, USER, real)
+        return saved.path == _settings_path(saved.agent, USER, real)
     return (saved.folder + os.sep).startswith(os.path.join(real, ""))
 
 
@@ -128,7 +128,7 @@ def repair(folder: str) -> Repaired:
 
     A file with hooks of an earlier installation and no copy yet is saved.
     """
-    _adopt(folder)
+    _save_unsaved(folder)
     done: list[str] = []
     failed: list[str] = []
     for saved in saved_in(folder):
@@ -140,12 +140,12 @@ def repair(folder: str) -> Repaired:
     return Repaired(tuple(done), tuple(dict.fromkeys(failed)))
 
 
-def _adopt(folder: str) -> None:
+def _save_unsaved(folder: str) -> None:
     for name in HOOKED:
         for scope in scopes_of(name, folder):
-            path = _path(name, scope, folder)
+            path = _settings_path(name, scope, folder)
             if os.path.isfile(path) and _read(path) is None:
-                look = place(name, scope, folder).look()
+                look = hook_file(name, scope, folder).look()
                 if look.installed and not look.missing and not look.switched_off:
                     with suppress(OSError, CannotChange):
                         save(name, scope, folder)
@@ -158,13 +158,13 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
     hooked = HOOKED[saved.agent]
     now, wrong = _read_current(saved)
     if now is None:
-        _put(saved, saved.data)
+        _restore(saved, saved.data)
         yield f"{saved.path} {wrong}: restored from the saved copy"
         return
     if hooked.is_plugin:
         if now != saved.data:
-            keep_aside(saved.path, now)
-            _put(saved, saved.data)
+            keep_changed_file(saved.path, now)
+            _restore(saved, saved.data)
             yield f"{saved.path} was changed: restored from the saved copy"
         return
     expected = _entries(saved.data)
@@ -178,12 +178,12 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
         if not all(entry in _entries(repaired, hooked) for entry in expected):
             raise ValueError("the entries of Switchgear could not be added")
     except (NotJson, ValueError):
-        keep_aside(saved.path, now)
-        _put(saved, saved.data)
+        keep_changed_file(saved.path, now)
+        _restore(saved, saved.data)
         yield f"{saved.path} cannot be parsed: restored from the saved copy"
         return
-    keep_aside(saved.path, now)
-    _put(saved, repaired)
+    keep_changed_file(saved.path, now)
+    _restore(saved, repaired)
     _write(saved._replace(data=repaired))
     yield f"{saved.path} lacked hooks of Switchgear: they were restored"
 
@@ -213,7 +213,7 @@ def _read_current(saved: SavedHooks) -> tuple[bytes | None, str]:
 
 
 def _text(data: bytes) -> str:
-    return data.decode().removeprefix(_MARK)
+    return data.decode().removeprefix(_BYTE_ORDER_MARK)
 
 
 def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str, str, str]]:
@@ -222,7 +222,11 @@ def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str,
     `reader`: only as this agent could read them. One that takes no comments ignores the whole file.
     """
     text = _text(data)
-    if reader is not None and data.startswith(_MARK.encode()) and not reader.byte_order_mark:
+    if (
+        reader is not None
+        and data.startswith(_BYTE_ORDER_MARK.encode())
+        and not reader.byte_order_mark
+    ):
         raise ValueError("it begins with a byte order mark")
     comments = reader is None or reader.comments
     found: list[tuple[str, str, str]] = []
@@ -251,7 +255,7 @@ def _with_entries(now: bytes, good: bytes) -> bytes:
         return is_ours(command) or (is_new and "switchgear" in command.lower())
 
     text, _ = edit.insert(edit.cut(_text(now), goes) if _text(now).strip() else "", groups)
-    mark = _MARK.encode() if now.startswith(_MARK.encode()) else b""
+    mark = _BYTE_ORDER_MARK.encode() if now.startswith(_BYTE_ORDER_MARK.encode()) else b""
     return mark + text.encode()
 
 
@@ -265,20 +269,20 @@ def _repair_switches(saved: SavedHooks) -> Iterator[str]:
         if not switch:
             continue
         now = files.read(path) or b""
-        keep_aside(path, now)
-        made = _turned_on(hooked, path, now.decode())
+        keep_changed_file(path, now)
+        made = _with_hooks_on(hooked, path, now.decode())
         files.write(path, made.encode(), now)
         if settings.switch_in(hooked, path):
             raise ValueError(f"{path}: {switch}, and it could not be switched on again")
         yield f"{path}: {switch}: switched on again"
 
 
-def _turned_on(hooked: HookSettings, path: str, text: str) -> str:
+def _with_hooks_on(hooked: HookSettings, path: str, text: str) -> str:
     """The settings without what switches hooks off; everything else as it is."""
     if path.endswith(".toml"):
         return _TOML_SWITCH.sub(r"\1true", text)
-    mark = _MARK if text.startswith(_MARK) else ""
-    text = text.removeprefix(_MARK)
+    mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     root = parse(text)
     if hooked.name != "gemini":
         item = root.get("disableAllHooks")
@@ -302,7 +306,7 @@ def _replace_node(text: str, node: Any, value: str) -> str:
 # Writing
 
 
-def _put(saved: SavedHooks, data: bytes) -> None:
+def _restore(saved: SavedHooks, data: bytes) -> None:
     """Restore a file. Raises OSError, CannotChange."""
     if saved.linked:
         files.write(saved.path, data, files.read(saved.path))
@@ -311,10 +315,10 @@ def _put(saved: SavedHooks, data: bytes) -> None:
     base = os.path.realpath(top)
     if not saved.path.startswith(os.path.join(base, "")):
         base = os.path.dirname(os.path.dirname(saved.path))
-    put_back(base, saved.path, data, saved.mode)
+    write_without_links(base, saved.path, data, saved.mode)
 
 
-def put_back(base: str, path: str, data: bytes, mode: int) -> None:
+def write_without_links(base: str, path: str, data: bytes, mode: int) -> None:
     """Write a file below the folder `base` without following a link. Raises OSError.
 
     Obstacles (a link, a file in place of a folder, a folder in place of a file) are renamed.
@@ -323,15 +327,15 @@ def put_back(base: str, path: str, data: bytes, mode: int) -> None:
     here = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in folders:
-            below = _folder_at(here, part)
+            below = _open_folder_at(here, part)
             os.close(here)
             here = below
-        _file_at(here, name, data, mode)
+        _write_file_at(here, name, data, mode)
     finally:
         os.close(here)
 
 
-def _folder_at(here: int, name: str) -> int:
+def _open_folder_at(here: int, name: str) -> int:
     try:
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
     except FileNotFoundError:
@@ -345,7 +349,7 @@ def _folder_at(here: int, name: str) -> int:
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
 
 
-def _file_at(here: int, name: str, data: bytes, mode: int) -> None:
+def _write_file_at(here: int, name: str, data: bytes, mode: int) -> None:
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
             _move_aside(here, name)
@@ -368,7 +372,7 @@ def _move_aside(here: int, name: str) -> None:
     os.rename(name, aside, src_dir_fd=here, dst_dir_fd=here)
 
 
-def keep_aside(path: str, data: bytes) -> str:
+def keep_changed_file(path: str, data: bytes) -> str:
     """Keep a changed file in the state folder before it is repaired; the last few are kept.
 
     Returns where it is; empty: it could not be kept.
@@ -376,44 +380,44 @@ def keep_aside(path: str, data: bytes) -> str:
     folder = state_folder("guard", "aside")
     name = f"{os.path.basename(path)}-{sha256(data).hexdigest()[:12]}"
     with suppress(OSError):
-        place = os.path.join(folder, name)
-        write_private(place, data[: files.LARGEST_BYTES])
-        kept = [os.path.join(folder, each) for each in os.listdir(folder)]
-        for old in sorted(kept, key=os.path.getmtime)[:-ASIDE]:
+        copy = os.path.join(folder, name)
+        write_private(copy, data[: files.MAX_BYTES])
+        copies = [os.path.join(folder, each) for each in os.listdir(folder)]
+        for old in sorted(copies, key=os.path.getmtime)[:-MAX_CHANGED_FILES]:
             os.unlink(old)
-        return place
+        return copy
     return ""
 
 
 # Records
 
 
-def _path(agent: str, scope: str, folder: str) -> str:
+def _settings_path(agent: str, scope: str, folder: str) -> str:
     """The file of a scope, by the folder without links; links below it are checked."""
     return HOOKED[agent].file(scope, os.path.realpath(folder))
 
 
-def _record(path: str) -> str:
+def _record_path(path: str) -> str:
     key = sha256(path.encode(errors="surrogateescape")).hexdigest()[:32]
     return os.path.join(state_folder("guard"), f"{key}.json")
 
 
 def _write(saved: SavedHooks) -> None:
     told = {**saved._asdict(), "data": b64encode(saved.data).decode()}
-    write_private(_record(saved.path), json.dumps(told).encode())
+    write_private(_record_path(saved.path), json.dumps(told).encode())
 
 
 def _read(path: str) -> SavedHooks | None:
-    found = _load(_record(path))
+    found = _load(_record_path(path))
     return found if found is not None and found.path == path else None
 
 
 def _load(record: str) -> SavedHooks | None:
-    data = read_private(record, LARGEST_RECORD) if record.endswith(".json") else None
+    data = read_private(record, MAX_RECORD_BYTES) if record.endswith(".json") else None
     try:
         told = json.loads(data or b"null")
         found = SavedHooks(**{**told, "data": b64decode(told["data"], validate=True)})
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    good = found.agent in HOOKED and _record(found.path) == record
+    good = found.agent in HOOKED and _record_path(found.path) == record
     return found._replace(switched=tuple(found.switched)) if good else None

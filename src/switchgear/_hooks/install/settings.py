@@ -21,7 +21,7 @@ from switchgear._agents.registry import ROWS, hook_names, hook_settings, hooks_o
 from switchgear._hooks.command import AGENTS, OR_REFUSE, hook_command
 from switchgear._hooks.install import edit, files
 from switchgear._hooks.install.edit import Group, NotJson, parse
-from switchgear._hooks.install.files import CannotChange, Journal, Memory
+from switchgear._hooks.install.files import CannotChange, Journal, SavedState
 from switchgear._system.files import read_regular
 
 
@@ -46,7 +46,7 @@ class InstallState(NamedTuple):
     """Events that this version hooks and the file does not."""
     outdated: bool = False
     """Whether this version would install something else."""
-    gone: tuple[str, ...] = ()
+    missing_paths: tuple[str, ...] = ()
     """Programs and files that the commands need and that are not there."""
     switched_off: str = ""
     """The setting that switches hooks off, and its file."""
@@ -67,7 +67,7 @@ class HookFile(ABC):
     def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
         self.agent = agent
         self.path = agent.file(scope, folder)
-        self._memory = Memory(self.path)
+        self._memory = SavedState(self.path)
 
     def install(self) -> InstallChange:
         """Install the hook. Idempotent."""
@@ -127,7 +127,7 @@ class HookFile(ABC):
         """The file without the hook; `None`: it would not exist."""
 
 
-def gone(command: str) -> list[str]:
+def missing_paths(command: str) -> list[str]:
     """The absolute paths in a command line that lead nowhere.
 
     >>> gone("/no/such/python -I entry.py")
@@ -141,7 +141,7 @@ HOOKED = {name: hook_settings(name) for name in hook_names()}
 """The settings of each agent that has hooks, by its name in the hook command."""
 ALIASES = {alias: row.hook_name for row in ROWS for alias in row.aliases}
 """Other names by which people call the agents."""
-LARGEST_SETTINGS = 4_000_000
+MAX_SETTINGS_BYTES = 4_000_000
 """Bytes of settings that are searched for a hook."""
 _ENTRY = "switchgear/hooks/entry.py"
 _SCRIPT = "switchgear-hook"
@@ -163,7 +163,7 @@ def groups(agent: HookSettings, command: str) -> dict[str, Group]:
     return {**matched, **{event: {"hooks": [hook]} for event in agent.other_events}}
 
 
-def wired(folder: str) -> list[str]:
+def files_with_hooks(folder: str) -> list[str]:
     """The settings and plugins of all agents with a Switchgear hook."""
     files = {agent.file(scope, folder) for agent in HOOKED.values() for scope in agent.scopes}
     return sorted(path for path in files if _mentions_us(path))
@@ -171,7 +171,7 @@ def wired(folder: str) -> list[str]:
 
 def _mentions_us(path: str) -> bool:
     try:
-        text = read_regular(path, LARGEST_SETTINGS).decode(errors="replace")
+        text = read_regular(path, MAX_SETTINGS_BYTES).decode(errors="replace")
     except OSError:
         return False
     return any(sign in text for sign in (_ENTRY, _SCRIPT, "/hooks/claude-code"))
@@ -194,13 +194,13 @@ def is_ours(command: str) -> bool:
     return False
 
 
-_PLUGINS_MARK = "const SWITCHGEAR = "
-_HEAD = """\
+_PLUGIN_HEADER = "const SWITCHGEAR = "
+_PLUGIN_COMMENT = """\
 // Switchgear in {title}: checks each tool call before it runs and records its result.
 // Written by `switchgear hooks install {name}`, which replaces it; `switchgear hooks uninstall
 // {name}` removes it. Changes made here are lost.
 """
-_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin_files")
+_PLUGIN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plugin_files")
 
 
 class PluginFile(HookFile):
@@ -242,7 +242,7 @@ class PluginFile(HookFile):
             commands=(command,),
             events=self.agent.events,
             outdated=now != self._plugin_bytes(),
-            gone=tuple(gone(command)),
+            missing_paths=tuple(missing_paths(command)),
         )
 
     def commands(self) -> dict[str, str]:
@@ -253,28 +253,30 @@ class PluginFile(HookFile):
 
     def _plugin_bytes(self) -> bytes:
         facts = {"command": self._command, "timeout_s": self.agent.timeout}
-        asking = _part("asking").replace(_PLUGINS_MARK + "{}", _PLUGINS_MARK + json.dumps(facts))
-        head = _HEAD.format(title=self.agent.title, name=self.agent.name)
-        return f"{head}{asking}\n{_part(self.agent.name)}".encode()
+        asking = _plugin_part("asking").replace(
+            _PLUGIN_HEADER + "{}", _PLUGIN_HEADER + json.dumps(facts)
+        )
+        head = _PLUGIN_COMMENT.format(title=self.agent.title, name=self.agent.name)
+        return f"{head}{asking}\n{_plugin_part(self.agent.name)}".encode()
 
 
-def _part(name: str) -> str:
-    with open(os.path.join(_FOLDER, f"{name}.js"), encoding="utf-8") as file:
+def _plugin_part(name: str) -> str:
+    with open(os.path.join(_PLUGIN_FOLDER, f"{name}.js"), encoding="utf-8") as file:
         return file.read()
 
 
 def _header_of(data: bytes) -> dict[str, Any] | None:
     """The header of a plugin; `None`: it is not a plugin of Switchgear."""
     for line in data.decode(errors="replace").splitlines():
-        if line.startswith(_PLUGINS_MARK):
-            told = parsed(line.removeprefix(_PLUGINS_MARK))
+        if line.startswith(_PLUGIN_HEADER):
+            told = parsed(line.removeprefix(_PLUGIN_HEADER))
             words = at(told, "command")
             good = isinstance(words, list) and all(isinstance(word, str) for word in words)
             return told if good and words else None
     return None
 
 
-_MARK = "\ufeff"
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def switched_off(agent: HookSettings, folder: str) -> str:
@@ -296,12 +298,12 @@ def switch_files(agent: HookSettings, folder: str) -> list[str]:
 def switch_in(agent: HookSettings, path: str) -> str:
     """The setting in one file by which the agent runs no hooks; empty: there is none."""
     switch_off = getattr(hooks_of(agent.name), "switch_off", None)
-    return str(switch_off(_read(path))) if switch_off is not None else ""
+    return str(switch_off(_read_settings(path))) if switch_off is not None else ""
 
 
-def _read(path: str) -> dict[str, Any]:
+def _read_settings(path: str) -> dict[str, Any]:
     try:
-        text = (files.read(path) or b"").decode().removeprefix(_MARK)
+        text = (files.read(path) or b"").decode().removeprefix(_BYTE_ORDER_MARK)
         if path.endswith(".toml"):
             return tomllib.loads(text)
         value = parse(text).value
@@ -344,7 +346,9 @@ class SettingsFile(HookFile):
             events=events,
             missing=tuple(event for event in self._groups if event not in events),
             outdated=bool(commands) and not self._is_complete(found),
-            gone=tuple(dict.fromkeys(word for each in commands for word in gone(each))),
+            missing_paths=tuple(
+                dict.fromkeys(word for each in commands for word in missing_paths(each))
+            ),
             switched_off=switched_off(self.agent, self._folder),
         )
 
@@ -382,10 +386,10 @@ class SettingsFile(HookFile):
         except UnicodeDecodeError as error:
             why = f"it is not UTF-8 text (byte {error.start})"
             raise CannotChange(self.path, why, "save it as UTF-8") from None
-        if text.startswith(_MARK) and not self.agent.byte_order_mark:
+        if text.startswith(_BYTE_ORDER_MARK) and not self.agent.byte_order_mark:
             why = f"it begins with a byte order mark, and {self.agent.title} cannot read that"
             raise CannotChange(self.path, why, "save it as UTF-8 without one")
-        return text.removeprefix(_MARK)
+        return text.removeprefix(_BYTE_ORDER_MARK)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -400,11 +404,15 @@ class SettingsFile(HookFile):
 
 
 def _bytes(text: str, model: bytes | None) -> bytes:
-    mark = _MARK if model is not None and model.startswith(_MARK.encode()) else ""
+    mark = (
+        _BYTE_ORDER_MARK
+        if model is not None and model.startswith(_BYTE_ORDER_MARK.encode())
+        else ""
+    )
     return (mark + text).encode()
 
 
-def place(agent: str, scope: str, folder: str) -> HookFile:
+def hook_file(agent: str, scope: str, folder: str) -> HookFile:
     """Where the hook of an agent belongs, for `project` or `local` (in `folder`) or `user`.
 
     Raises ValueError for an agent that has no hooks.

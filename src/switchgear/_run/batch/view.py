@@ -14,7 +14,7 @@ from switchgear._run.batch.model import Progress, Status
 from switchgear._run.formats import local_time
 from switchgear._run.result import RunResult
 from switchgear._run.view import Countdown, LineView, RunView
-from switchgear._stuck.messages import Option, one_line, span
+from switchgear._stuck.messages import Option, approximate_duration, one_line
 from switchgear._text.formats import duration
 
 _LONGEST = 400
@@ -110,7 +110,7 @@ def task_status(progress: Progress) -> str:
 
 def timeout_options(more_s: float) -> tuple[Option, ...]:
     return (
-        Option("resume", "Resume", f"Resume with more time ({span(more_s)})"),
+        Option("resume", "Resume", f"Resume with more time ({approximate_duration(more_s)})"),
         Option("accept", "Accept partial", "Accept partial completion"),
         Option("retry", "Retry", "Retry from scratch"),
         Option("skip", "Skip task", "Mark skipped, continue batch"),
