@@ -42,7 +42,7 @@ class CommitResult(NamedTuple):
     """Its hash; `None`: there was nothing to commit, or it was refused."""
     problem: str | None = None
     note: str | None = None
-    """A remark about a commit that was result."""
+    """A remark about a commit that was made."""
 
 
 class CommitContext(NamedTuple):
