@@ -79,7 +79,7 @@ class Watching(BatchView):
     def changed(self, name: str, progress: Progress) -> None:
         self.changes.append((name, str(progress.status)))
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.texts.append(text)
 
     def waiting(self, why: str, left_s: float) -> None:
