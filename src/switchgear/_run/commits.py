@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from switchgear._agents.base import FixedCommand
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd, SupervisorPool
+from switchgear._measure.git_base import STATE_FOLDER
 from switchgear._measure.git_command import (
     Deadline,
     GitError,
@@ -22,7 +23,6 @@ from switchgear._measure.git_command import (
     is_behind_link,
     run_git,
 )
-from switchgear._measure.tree import OURS
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.state import short_task
 from switchgear._text.formats import duration
@@ -61,7 +61,7 @@ def commit_paths(
     git = find_repository(folder)
     if git is None:
         return CommitResult(problem="nothing was committed: the folder is in no git repository")
-    changed = {path for path in paths if OURS not in Path(path).parts}
+    changed = {path for path in paths if STATE_FOLDER not in Path(path).parts}
     context = context or CommitContext(git.git_dir)
     seconds = TIMEOUT_S if context.left_s is None else max(1.0, min(context.left_s, TIMEOUT_S))
     deadline = Deadline(seconds)

@@ -25,8 +25,8 @@ from switchgear._agents.events import (
     ToolStep,
 )
 from switchgear._core.errors import SwitchgearError
+from switchgear._measure.git_base import STATE_FOLDER
 from switchgear._measure.saved_refs import free_bytes, is_full, means_disk_full
-from switchgear._measure.tree import OURS
 from switchgear._run.options import AUTO, RunOptions
 from switchgear._run.run_lock import is_held
 from switchgear._stores.url import default_file
@@ -181,7 +181,7 @@ class ListedRun(NamedTuple):
 def runs_root(start: Path) -> Path:
     """The folder with the runs of a project: in its `.switchgear`, else in that of `start`."""
     found = Path(default_file(str(start))).parent
-    return (found if found.name == OURS else start / OURS) / RUNS
+    return (found if found.name == STATE_FOLDER else start / STATE_FOLDER) / RUNS
 
 
 def new_run(root: Path, now_s: float | None = None) -> RunFolder:
@@ -277,7 +277,7 @@ def keep_out_of_git(ours: Path) -> None:
     """Add a .gitignore to the state folder, as caches do."""
     ours.mkdir(mode=0o700, parents=True, exist_ok=True)
     ignore = ours / ".gitignore"
-    if ours.name == OURS and not ignore.exists():
+    if ours.name == STATE_FOLDER and not ignore.exists():
         with suppress(OSError):
             ignore.write_text("*\n", encoding="ascii")
 
