@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from switchgear._agents.recordings.recording import RecordedRun, RecordedStep, changed
-from switchgear._analysis.backtest.outcomes import ENOUGH, InferredOutcome, infer
+from switchgear._analysis.backtest.outcomes import DEFAULT_CONFIDENCE, InferredOutcome, infer
 
 TELLING = ("solved", "success", "fail", "safe", "submitted")
 """Ends that are written by the benchmark's judge, and say what is to be inferred."""
@@ -89,14 +89,16 @@ def main() -> None:
             alone[kind_of(found.signs[0].text)].append(judged)
         says = "solved" if found.solved else "unsolved"
         bands[f"{says}, {10 * int(10 * found.confidence)} % and more"].append(judged)
-        if found.confidence >= ENOUGH:
+        if found.confidence >= DEFAULT_CONFIDENCE:
             sources[source].append(judged)
     show("the only sign", alone)
     show("inferred", bands)
-    show(f"source, from {ENOUGH:.0%}", sources)
+    show(f"source, from {DEFAULT_CONFIDENCE:.0%}", sources)
     known = sum(len(found) for found in sources.values())
     right = sum(right for found in sources.values() for _, right in found)
-    print(f"\n{known} of {len(runs)} outcomes inferred from {ENOUGH:.0%}; {right} right.")
+    print(
+        f"\n{known} of {len(runs)} outcomes inferred from {DEFAULT_CONFIDENCE:.0%}; {right} right."
+    )
 
 
 if __name__ == "__main__":

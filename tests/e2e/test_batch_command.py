@@ -614,7 +614,7 @@ def test_work_on_a_history_of_its_own_is_reported_as_missing_in_its_branch(
     )
     done = project()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "/a does not have what was done: the agent committed it elsewhere" in done.stdout
+    assert "/a does not have the work: the agent committed it elsewhere" in done.stdout
 
 
 def hang_once(project: Project, words: str) -> Path:
@@ -649,7 +649,7 @@ def test_work_reaches_its_branch_although_the_batch_ends_before_it_is_committed_
         os.kill(int(pid.read_text()), signal.SIGKILL)
     else:
         assert process.returncode == 130, out + err
-        assert "what was done could not be committed to" in out
+        assert "the work could not be committed to" in out
     done = project("--resume")
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.log == ["a", "b"], "no task runs twice"

@@ -322,7 +322,7 @@ def _prepare(
             before, now = kept.progress.get(task.name), progress[task.name]
             if before is not None and before.status not in SATISFIED and now.status in SATISFIED:
                 # No process of this batch noticed its end: its work is not in its branch yet.
-                notes += [f"{task.name}: {why}"] if (why := places.keep(task, now)) else []
+                notes += [f"{task.name}: {why}"] if (why := places.commit(task, now)) else []
         _refuse_clash(wanted, home, kept.folder)
         kept = kept._replace(file=file, progress=progress, end=None)
         return Prepared(wanted, kept, home, tuple(notes), lock, unsettled)
@@ -399,7 +399,7 @@ def _schedule(
         ask_s, stopped = session.config.interventions.ask_s, lambda: interrupt.asked
         choose = None if as_json else chooser(paused, ask_s, "the policy decides", stopped)
         for note in prepared.notes:
-            view.said(f"note: {note}")
+            view.message(f"note: {note}")
         admission = Admission(
             session.panel,
             view,
@@ -409,17 +409,17 @@ def _schedule(
             by=login_name(),
             forces=kept.forces,
         )
-        act = None if remote is None else _remote_attempts(session, prepared, *remote, view.said)
+        act = None if remote is None else _remote_attempts(session, prepared, *remote, view.message)
         names = [task.name for task in wanted.tasks]
         conductor = Scheduler(
             wanted,
             kept,
             prepared.home,
-            place=place,
-            places=TaskFolders(prepared.home.path, Path(kept.folder), names),
+            shared=place,
+            folders=TaskFolders(prepared.home.path, Path(kept.folder), names),
             dependencies=BatchDependencies(interrupt, view, choose),
             admission=admission,
-            act=run_attempt if act is None else act,
+            perform=run_attempt if act is None else act,
         )
         try:
             end = conductor.run()

@@ -18,7 +18,7 @@ from switchgear._agents.recordings.recording import (
 )
 from switchgear._analysis.backtest.engine import Recordings, each_run
 from switchgear._analysis.backtest.labels import add_label, read_labels
-from switchgear._analysis.backtest.outcomes import ENOUGH, content_key, infer, label_key
+from switchgear._analysis.backtest.outcomes import DEFAULT_CONFIDENCE, content_key, infer, label_key
 from switchgear._cli.backtest import check_paths, format_option, jobs_option
 from switchgear._cli.context import say_json
 from switchgear._cli.options import fail, reader_options
@@ -164,7 +164,7 @@ def _rows(
     paths: tuple[str, ...], force: str | None, jobs: int | None, *, hidden: bool
 ) -> list[LabelledRun]:
     with progress("reading recordings", hidden=hidden) as tell:
-        read = Recordings(paths, {}, force, jobs, tell, read_labels(), ENOUGH)
+        read = Recordings(paths, {}, force, jobs, tell, read_labels(), DEFAULT_CONFIDENCE)
         return list(each_run(read, summary, RecordingTally()))
 
 

@@ -16,7 +16,7 @@ from switchgear._report.run_page import write_report
 from switchgear._run.formats import iteration, spent
 from switchgear._run.options import seconds
 from switchgear._run.record import find_run, ids_in, is_alive, list_runs, prunable, prune, runs_root
-from switchgear._run.result import NOTHING, receipt_of, receipt_text
+from switchgear._run.result import NO_CHANGE, receipt_of, receipt_text
 from switchgear._run.result import as_json as receipt_json
 from switchgear._text.formats import elapsed
 
@@ -204,7 +204,7 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
     if isinstance(kept, dict):
         count = kept.get("changed") or 0
         how = f"{plural(count, 'file')}; {clean(str(kept.get('how')))}"
-        lines.append(f"kept: {how if count else NOTHING}")
+        lines.append(f"kept: {how if count else NO_CHANGE}")
     for name, key in (("report", "report"), ("receipt", "receipt"), ("continue", "resume")):
         if end.get(key):
             lines.append(f"{name}: {clean(str(end[key]))}")

@@ -58,7 +58,7 @@ LONGEST_TEXT = 10_000
 LONGEST_HOLD_S = 365 * 86_400.0
 MOST_AT_ONCE = 1_000_000
 MOST_ITERATIONS = 10_000
-MOST_MICROS = 10**12
+MAX_MICROS = 10**12
 ANSWERS = ("grant", "deny")
 """A person's answer to a request of an agent."""
 VERDICTS = ("confirmed", "false_positive")
@@ -140,7 +140,7 @@ class Actions:
         more = Extension(
             _number(given, "for_s", LONGEST_HOLD_S) or 0.0,
             _int_field(given, "iterations", 0, MOST_ITERATIONS) or 0,
-            _int_field(given, "cost_micros", 0, MOST_MICROS) or 0,
+            _int_field(given, "cost_micros", 0, MAX_MICROS) or 0,
         )
         if any(more) and action != "extend":
             raise ValueError("for_s, iterations and cost_micros belong to extend")

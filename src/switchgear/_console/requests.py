@@ -21,7 +21,7 @@ OPEN, GRANTED, DENIED = "open", "granted", "denied"
 MOST_OPEN, MOST_PER_SESSION, MOST_KEPT = 20, 3, 60
 KEEP_S = 7 * 86_400.0
 LONGEST_REASON = 400
-MOST_SECONDS, MOST_MICROS = 86_400.0, 1_000_000_000
+MOST_SECONDS, MAX_MICROS = 86_400.0, 1_000_000_000
 Transact = Callable[[str, Callable[[Transaction], Any]], Any]
 
 
@@ -85,7 +85,7 @@ def add_request(
     """Keep a request. Raises `RequestRefused`."""
     if kind not in KINDS:
         raise RequestRefused(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
-    most = MOST_SECONDS if kind == TIME else MOST_MICROS / 1e6
+    most = MOST_SECONDS if kind == TIME else MAX_MICROS / 1e6
     if not 0 < amount <= most:
         unit = "seconds" if kind == TIME else "dollars"
         raise RequestRefused(

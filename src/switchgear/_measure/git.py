@@ -1,8 +1,8 @@
 """A working folder in git: what differs from the start of a run, by content, and how it is saved.
 
-A measurement needs only a list of paths from git, over a base of our own (see git_base.py); the
-contents are read and hashed here. The user's index, branches and stash are never touched; a save
-leaves one reference, under `refs/switchgear/`.
+For a measurement, git only lists paths, on a base of our own (see git_base.py); the contents are read and
+hashed here. The user's index, branches and stash are never touched. A save leaves one reference, under
+`refs/switchgear/`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from switchgear._measure.git_base import (
     GITLINK,
-    OURS,
+    STATE_FOLDER,
     Content,
     GitBase,
     GitState,
@@ -54,30 +54,30 @@ if TYPE_CHECKING:
     from switchgear._measure.tree import TreeChange
 
 MARK_S = 60.0
-"""What one measurement may take."""
-QUICK_S = 15.0
-"""What git may take for one reference: a pipe in its place would take all the time of the save."""
-HASHED_FILE = 20_000_000
-"""Bytes: a larger file counts as changed when its size or time did."""
-HASHED_BYTES = 1_000_000_000
-"""Bytes that one measurement reads; the rest is compared by size and time."""
-MOST_NESTED = 256
-"""Maximum number of repositories inside the folder; more are an error."""
+"""Time limit for one measurement, in seconds."""
+REFERENCE_S = 15.0
+"""Time limit for one reference: if it is a pipe, git would use up all the time of the save."""
+MAX_HASHED_FILE = 20_000_000
+"""Maximum bytes of a file that is compared by content; larger files are compared by size and time."""
+MAX_HASHED_BYTES = 1_000_000_000
+"""Maximum bytes that one measurement reads; the other files are compared by size and time."""
+MAX_NESTED = 256
+"""Maximum number of nested repositories; more are an error."""
 SETTLED_S = 0.1
-"""A file that was written less than so long ago is read again next time."""
+"""A file that was changed within this time is read again by the next measurement."""
 SKIPPED = frozenset({"node_modules", ".venv", "__pycache__"})
 """Folders that may be hidden by the agent's ignore rules."""
 CACHES = SKIPPED | {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".tox", ".nox"}
-"""Folders whose tools write a rule into them that hides them: a save has no use for their files."""
-MOST_HIDDEN = 20_000
-"""Files of one folder that are saved although rules of the agent's hide them."""
+"""Folders that are never saved: their tools create the ignore rules that hide them."""
+MAX_HIDDEN = 20_000
+"""Maximum number of files saved from one folder that the agent's ignore rules hide."""
 
 
 class GitTree:
     """The working folder of a repository. A mark is the name of a recorded state.
 
-    A state is what differs from the index at the start of the run, by content. So a commit in
-    between hides nothing and adds nothing, and repositories inside the folder are part of it.
+    A state is the difference by content from the index at the start of the run. So commits in between make
+    no difference, and nested repositories are part of the state.
     """
 
     def __init__(self, repository: Repository, notes: Path) -> None:
@@ -88,27 +88,27 @@ class GitTree:
         self._own_output = own_output(repository.top, notes)
         self._states: dict[str, GitState] = {}
         self._inner: dict[str, GitBase] = {}
-        """The bases of repositories inside, by their paths."""
+        """The bases of nested repositories, by path."""
         self._blobs: dict[str, dict[str, str]] = {}
-        """What the bases hold, by the folder that each is of."""
+        """The blobs of each base, by the prefix of its folder."""
         self._known: dict[str, tuple[tuple[int, ...], str]] = {}
-        """The identity and the content of each file that was read."""
+        """The identity and the content hash of each file that was read."""
         self._read = 0
         self._opened_s = time.time() - 1.0
         self._committed: tuple[GitState, str] | None = None
-        """The state that was saved last, and its commit."""
+        """The last saved state, and its commit."""
         self.too_slow: GitError | None = None
-        """Why the last look did not end in time, if so."""
+        """Why the last measurement did not end in time; `None`: it did."""
         self._deadline = Deadline(MARK_S)
-        """That of the last measurement."""
+        """The time limit of the last measurement."""
         self._is_stopping = False
         self._complaints: dict[str, None] = {}
 
     def prepare(self) -> None:
-        """Make the base, if there is none yet. Raises `GitError`, OSError."""
+        """Create the base, unless it exists. Raises `GitError`, OSError."""
         if self._base.exists:
             return
-        deadline, before = Deadline(MARK_S), self._flat()
+        deadline, before = Deadline(MARK_S), self._base_blobs()
         self._base = GitBase(self._base.home, self._top)
         self._base.create(self._real, deadline)
         self._scan(deadline, first=True)
@@ -117,17 +117,17 @@ class GitTree:
                 sources = {source for source, _ in base.ignored(deadline)}
                 hashes = {each: self._content(base, prefix, each, None) for each in sources}
                 base.keep_ignoring(hashes)
-        if self._states:  # something removed our folder, as `git clean -fdx` does
-            self._move_states(before)
+        if self._states:  # the base was removed, as by `git clean -fdx`
+            self._rebase_states(before)
 
-    def _flat(self) -> dict[str, str]:
+    def _base_blobs(self) -> dict[str, str]:
         """The blob of every path of all bases."""
-        held = self._blobs.items()
-        return {prefix + path: blob for prefix, blobs in held for path, blob in blobs.items()}
+        bases = self._blobs.items()
+        return {prefix + path: blob for prefix, blobs in bases for path, blob in blobs.items()}
 
-    def _move_states(self, before: dict[str, str]) -> None:
-        """Express the recorded states by the new base."""
-        after = self._flat()
+    def _rebase_states(self, before: dict[str, str]) -> None:
+        """Convert the recorded states to the new base."""
+        after = self._base_blobs()
         for name, state in self._states.items():
             whole = before | {path: content.now for path, content in state.files.items()}
             files = {
@@ -138,16 +138,16 @@ class GitTree:
             self._states[name] = GitState(self._base.facts.id, files)
 
     def stop(self) -> None:
-        """Measure for a short time only from now on. For signal handlers, as `kill`."""
+        """Shorten the time limit of this and later measurements. Safe in signal handlers, like `kill`."""
         self._is_stopping = True
         self._deadline.stop()
 
     def kill(self) -> None:
-        """End the measurement."""
+        """End the measurement at once."""
         self._deadline.kill()
 
     def mark(self) -> str:
-        """The state now, ignored files, our own folder and our own output left out."""
+        """Mark the present state, without ignored files, the state folder, and Switchgear's own output."""
         if self._is_stopping and self.too_slow is not None:
             raise self.too_slow
         self.prepare()
@@ -167,7 +167,7 @@ class GitTree:
 
     def change(self, before: str, after: str) -> "TreeChange":
         """What differs between two marks. Raises KeyError for an unknown mark."""
-        from switchgear._measure.tree import TreeChange  # noqa: PLC0415  it opens us
+        from switchgear._measure.tree import TreeChange  # noqa: PLC0415  circular import
 
         if before == after:
             return TreeChange()
@@ -186,13 +186,13 @@ class GitTree:
     def keep(self, name: str, message: str, deadline: Deadline | None = None) -> SavedWork:
         """Save the present state on a private reference, else in an archive, and read it back.
 
-        Raises `NotSaved` when neither could be done.
+        Raises `NotSaved` if both fail.
         """
         deadline = deadline or Deadline(SAVE_S)
         target = self._notes / f"{name.replace('/', '-')}.tar.gz"
         try:
             self.prepare()
-            # Time must be left to save the files by themselves, should git not come to an end.
+            # Leave time to save the files without git, in case git does not end.
             state = self._scan(deadline.part(deadline.left_s / 3))
         except (GitError, OSError) as error:
             return self._keep_recent(target, str(error), deadline)
@@ -202,50 +202,52 @@ class GitTree:
         try:
             if self._base.alternates_changed(self._real):
                 raise GitError(reason)
-            head = self._head(deadline.part(QUICK_S))
-            work = deadline.part(deadline.left_s * 2 / 3)  # for the same reason
-            commit, missed = self._commit(state, message, work, parent=head)
+            head = self._head(deadline.part(REFERENCE_S))
+            part = deadline.part(deadline.left_s * 2 / 3)  # for the same reason
+            commit, left_out = self._commit(state, message, part, parent=head)
             reference = f"{PREFIX}{name}"
             for each in (reference, f"{KEPT}{name}"):
-                # A symbolic reference in its place would move the branch that it names.
+                # `--no-deref`: a symbolic reference of this name would otherwise move its branch.
                 update = ("update-ref", "--no-deref", each, commit)
-                self._real_git(*update, deadline=deadline.part(QUICK_S))
+                self._real_git(*update, deadline=deadline.part(REFERENCE_S))
             remember_ref(str(self._top), reference, commit)
             check = ("rev-parse", "--verify", f"{reference}^{{commit}}")
-            read = self._real_git(*check, deadline=deadline.part(QUICK_S)).strip()
-            if read != commit:
-                raise GitError(f"{reference} is {read}, not {commit}")
+            actual = self._real_git(*check, deadline=deadline.part(REFERENCE_S)).strip()
+            if actual != commit:
+                raise GitError(f"{reference} is {actual}, not {commit}")
             self._committed = (state, commit)
             view = "git show" if head is None else "git diff HEAD"
-            return SavedWork(f"{view} {reference}", self._unread(missed))
+            return SavedWork(f"{view} {reference}", self._with_unreadable(left_out))
         except (GitError, OSError) as error:
             problem = str(error)
         paths = [path for path, content in state.files.items() if content.now is not None]
-        place, missed = save_archive(self._top, paths, target, deadline)
-        gone = [path for path, content in state.files.items() if content.now is None]
-        missed += tuple(LeftOut(path, "deleted, which an archive cannot hold") for path in gone)
-        missed += (LeftOut("refs/switchgear", f"git could not store it: {problem[:300]}"),)
-        return SavedWork(how_to_unpack(place), self._unread(missed))
+        archive, left_out = save_archive(self._top, paths, target, deadline)
+        deleted = [path for path, content in state.files.items() if content.now is None]
+        left_out += tuple(
+            LeftOut(path, "deleted, which an archive cannot hold") for path in deleted
+        )
+        left_out += (LeftOut("refs/switchgear", f"git could not store it: {problem[:300]}"),)
+        return SavedWork(how_to_unpack(archive), self._with_unreadable(left_out))
 
     def _keep_recent(self, target: Path, problem: str, deadline: Deadline) -> SavedWork:
-        """Where git cannot determine what differs: an archive of the files that are newer than the run."""
+        """Save an archive of the files newer than the run, because git could not list the differences."""
         since_s = self._opened_s
         with suppress(OSError):
             since_s = (self._base.home / "HEAD").stat().st_mtime
         recent = []
         for path in _files_below(self._top, "."):
             with suppress(OSError):
-                about = (self._top / path).lstat()
-                if max(about.st_mtime, about.st_ctime) >= since_s:
+                status = (self._top / path).lstat()
+                if max(status.st_mtime, status.st_ctime) >= since_s:
                     recent.append(path)
-        place, missed = save_archive(self._top, recent, target, deadline)
+        archive, left_out = save_archive(self._top, recent, target, deadline)
         why = LeftOut(
             "files older than the run", f"git could not list what differs: {problem[:300]}"
         )
-        return SavedWork(how_to_unpack(place), (*missed, why))
+        return SavedWork(how_to_unpack(archive), (*left_out, why))
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
-        """Lines added and removed since the first mark; `None`: it is no longer known."""
+        """The number of lines added and removed since the first mark; `None`: no longer known."""
         deadline = deadline or Deadline(MARK_S)
         try:
             start = (self._notes / "start").read_text(encoding="ascii").strip()
@@ -262,14 +264,14 @@ class GitTree:
         except (OSError, ValueError, GitError):
             return None
         rows = [line.split("\t", 2) for line in listed.splitlines()]
-        # A binary file has "-" for both.
+        # Binary files have "-" in both columns.
         pairs = [(int(row[0]), int(row[1])) for row in rows if row[0].isdecimal()]
         return sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
 
-    # What is there
+    # Measuring
 
     def _scan(self, deadline: Deadline, *, first: bool = False) -> GitState:
-        """The state now. Raises `GitError`."""
+        """The present state. Raises `GitError`."""
         self._read = 0
         self._complaints = {}
         found: dict[str, Content] = {}
@@ -278,11 +280,11 @@ class GitTree:
         except GitError as error:
             if not deadline.is_over:
                 raise
-            odd = _odd_file(self._top)
+            blocking = _blocking_file(self._top)
             self.too_slow = error
-            if odd is None:
+            if blocking is None:
                 raise
-            text = f"{odd} is not a regular file, and git blocks on it; remove it"
+            text = f"{blocking} is not a regular file, and git blocks on it; remove it"
             self.too_slow = GitError(text)
             raise self.too_slow from error
         self.too_slow = None
@@ -297,8 +299,8 @@ class GitTree:
         *,
         first: bool,
     ) -> None:
-        """Add what differs below one working folder; a repository inside it is compared by itself."""
-        listed = base.look(deadline)
+        """Add the differences below one working folder; nested repositories are compared separately."""
+        listed = base.list_changes(deadline)
         for line in listed.complaints.splitlines():
             self._complaints[line.removeprefix("warning: ")] = None
         entries, skipped = base.entries(deadline), frozenset(base.facts.skipped)
@@ -330,26 +332,26 @@ class GitTree:
         *,
         first: bool,
     ) -> None:
-        known = _nested_known(base)
+        known = _known_nested(base)
         for path in sorted({*listed, *base.facts.gitlinks, *known}):
             top = base.top / path
             inner = self._inner.get(prefix + path)
             if inner is None or first:
                 inner = self._inner[prefix + path] = GitBase(nested_home(base.home, path), top)
             repository = repository_at(top)
-            # Git does not list the files of what it takes for a repository, even of a damaged one.
+            # Git does not list files in a nested repository, even in a damaged one.
             if repository is not None or path in listed:
                 if not inner.exists:
-                    if len(known) >= MOST_NESTED:
+                    if len(known) >= MAX_NESTED:
                         raise GitError(
-                            f"{self._top} has more than {MOST_NESTED} repositories inside"
+                            f"{self._top} has more than {MAX_NESTED} repositories inside"
                         )
                     inner.create(repository if first else None, deadline)
                     (inner.home / "path").write_bytes(os.fsencode(path))
                     known.add(path)
                 self._scan_folder(inner, f"{prefix}{path}/", found, deadline, first=first)
             elif inner.exists:
-                # It was one: its files are listed above, but for those that are gone.
+                # No longer a repository: its files are listed above, except for deleted ones.
                 for name, entry in inner.entries(deadline).items():
                     full = f"{prefix}{path}/{name}"
                     content = self._content(inner, f"{prefix}{path}/", name, entry)
@@ -360,29 +362,29 @@ class GitTree:
     def _add(
         self, found: dict[str, Content], path: str, in_base: str | None, now: str | None
     ) -> None:
-        if in_base != now and OURS not in path.split("/"):
+        if in_base != now and STATE_FOLDER not in path.split("/"):
             found[path] = Content(in_base, now)
 
     def _content(
         self, base: GitBase, prefix: str, path: str, entry: tuple[str, str] | None
     ) -> str | None:
-        """The hash of what is at a path, as git would name it; `None`: there is nothing.
+        """The git hash of the content at a path; `None`: there is no file.
 
-        With the mode, if it differs from that of the base, whose `entry` is mode and hash.
+        The mode is appended if it differs from the one in the base, whose `entry` is mode and hash.
         """
         full = base.top / path
         mode, blob = entry or (None, None)
         if entry is not None and is_behind_link(base.top, path):
-            return None  # as git takes it: what is behind the link is no part of the project
+            return None  # as in git: a path behind a link is not part of the project
         try:
-            about = full.lstat()
-            if stat.S_ISLNK(about.st_mode):
+            status = full.lstat()
+            if stat.S_ISLNK(status.st_mode):
                 now, content = "120000", _blob(os.fsencode(full.readlink()), base.facts.algorithm)
-            elif stat.S_ISREG(about.st_mode):
-                now = "100755" if about.st_mode & stat.S_IXUSR else "100644"
-                content = self._file_content(full, about, base, prefix + path, blob)
-            else:  # what is in a folder is listed by itself
-                return None if stat.S_ISDIR(about.st_mode) else "not a regular file"
+            elif stat.S_ISREG(status.st_mode):
+                now = "100755" if status.st_mode & stat.S_IXUSR else "100644"
+                content = self._file_content(full, status, base, prefix + path, blob)
+            else:  # the files in a folder are listed separately
+                return None if stat.S_ISDIR(status.st_mode) else "not a regular file"
         except OSError:
             return None
         if mode in {None, now} or ("120000" not in {mode, now} and not self._has_modes):
@@ -390,19 +392,19 @@ class GitTree:
         return f"{content} {now}"
 
     def _file_content(
-        self, full: Path, about: os.stat_result, base: GitBase, path: str, blob: str | None
+        self, full: Path, status: os.stat_result, base: GitBase, path: str, blob: str | None
     ) -> str:
-        size_and_time = f"{about.st_size} {about.st_mtime_ns}"
-        if about.st_size > HASHED_FILE or self._read + about.st_size > HASHED_BYTES:
+        size_and_time = f"{status.st_size} {status.st_mtime_ns}"
+        if status.st_size > MAX_HASHED_FILE or self._read + status.st_size > MAX_HASHED_BYTES:
             return size_and_time
-        identity = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         known = self._known.get(path)
         if known is not None and known[0] == identity:
             return known[1]
         try:
             descriptor = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
-                data = file.read(HASHED_FILE + 1)
+                data = file.read(MAX_HASHED_FILE + 1)
         except OSError:
             return size_and_time
         self._read += len(data)
@@ -410,7 +412,7 @@ class GitTree:
         if blob is not None and content != blob and base.facts.autocrlf and b"\r\n" in data:
             plain = _blob(data.replace(b"\r\n", b"\n"), base.facts.algorithm)
             content = blob if plain == blob else content
-        if time.time() - about.st_mtime > SETTLED_S:
+        if time.time() - status.st_mtime > SETTLED_S:
             self._known[path] = (identity, content)
         return content
 
@@ -426,10 +428,10 @@ class GitTree:
             self._states[mark] = known
         return known
 
-    # How it is saved
+    # Saving
 
     def _write_start(self, state: GitState, deadline: Deadline) -> None:
-        """Once a run: the whole of it, to count lines against at the end."""
+        """Save the state at the start of the run, once, to count changed lines at the end."""
         start = self._notes / "start"
         if start.exists():
             return
@@ -441,7 +443,7 @@ class GitTree:
     def _commit(
         self, state: GitState, message: str, deadline: Deadline, *, parent: str | None
     ) -> tuple[str, tuple[LeftOut, ...]]:
-        """A commit of the state among the repository's objects, read back. Raises `GitError`."""
+        """Commit the state to the repository's objects, and read it back. Raises `GitError`."""
         objects = self._real.objects
         if not objects.is_dir():
             raise GitError(f"{objects} no longer exists")
@@ -450,24 +452,24 @@ class GitTree:
         tree = base("write-tree", "--missing-ok", objects=objects, deadline=deadline).strip()
         empty = _blob(b"", base.facts.algorithm)
         wanted = [path for path, content in state.files.items() if content.now is not None]
-        # Files that were only announced to git (`add --intent-to-add`) are in no tree.
-        # Nor can a tree rely on objects that were removed during the run (`git init`, `git gc`).
+        # A tree cannot contain files that were only added as intended (`add --intent-to-add`), or refer to
+        # objects that were removed during the run (`git init`, `git gc`).
         lost = {empty, *self._missing({blob for _, blob in entries.values()}, deadline)}
         wanted += [path for path, (_, blob) in entries.items() if blob in lost]
         wanted += self._newly_ignored(deadline)
-        chosen, missed = choose(self._top, dict.fromkeys(wanted))
+        chosen, left_out = choose(self._top, dict.fromkeys(wanted))
         chosen = [self._with_mode(entry, entries) for entry in chosen]
-        gone = [path for path, content in state.files.items() if content.now is None]
+        deleted = [path for path, content in state.files.items() if content.now is None]
         folders = {str(each) for path in state.files for each in Path(path).parents}
         links = {path: at for path, at in base.facts.gitlinks.items() if path not in folders}
         head = [f"M {GITLINK} {at} ".encode() + quoted(path) for path, at in links.items()]
-        head += [b"D " + quoted(path) for path in gone if path in entries]
-        commit, hashes = self._import(*(tree, parent, message, head), (chosen, missed), deadline)
-        self._verify(commit, hashes, gone, missed, deadline)
-        return commit, tuple(missed)
+        head += [b"D " + quoted(path) for path in deleted if path in entries]
+        commit, hashes = self._import(*(tree, parent, message, head), (chosen, left_out), deadline)
+        self._verify(commit, hashes, deleted, left_out, deadline)
+        return commit, tuple(left_out)
 
     def _with_mode(self, entry: ArchiveEntry, entries: dict[str, tuple[str, str]]) -> ArchiveEntry:
-        """With the mode that the base has, where the file system has no modes of its own."""
+        """The entry with the mode in the base, if the file system has no modes."""
         known = entries.get(entry.path)
         if known is None or entry.mode == "120000" or known[0] == "120000" or self._has_modes:
             return entry
@@ -480,7 +482,7 @@ class GitTree:
         return True
 
     def _newly_ignored(self, deadline: Deadline) -> list[str]:
-        """Files that are hidden by rules which were changed during the run."""
+        """Files hidden by ignore rules that changed during the run."""
         found: list[str] = []
         for prefix, base in self._bases().items():
             if not base.top.is_dir() or not base.exists:
@@ -495,7 +497,7 @@ class GitTree:
         return found
 
     def _bases(self) -> dict[str, GitBase]:
-        """The base of the folder and of all repositories inside, by what stands before their paths."""
+        """The bases of the folder and of all nested repositories, by path prefix."""
         return {"": self._base, **{f"{path}/": base for path, base in self._inner.items()}}
 
     def _import(  # noqa: PLR0917  the parts of one commit
@@ -507,8 +509,8 @@ class GitTree:
         entries: tuple[list[ArchiveEntry], list[LeftOut]],
         deadline: Deadline,
     ) -> tuple[str, dict[str, str]]:
-        """Write the commit by `git fast-import`: no filter, attribute, hook or index has a part in it."""
-        reference, (chosen, missed) = "refs/switchgear/save", entries
+        """Write the commit with `git fast-import`, which applies no filter, attribute, hook or index."""
+        reference, (chosen, left_out) = "refs/switchgear/save", entries
         environment = clean_environment() | self._base.environment(self._real.objects)
         process = subprocess.Popen(
             ["git", "fast-import", "--quiet", "--force", "--done"],  # noqa: S607  the user's git
@@ -535,7 +537,7 @@ class GitTree:
                 stdin.write(b"from %s\n" % parent.encode() if parent else b"")
                 stdin.write(b"deleteall\nM 040000 %s \n" % tree.encode())
                 stdin.write(b"".join(line + b"\n" for line in head))
-                for entry, data in write_stream(stdin, self._top, chosen, missed, deadline):
+                for entry, data in write_stream(stdin, self._top, chosen, left_out, deadline):
                     hashes[entry.path] = _blob(data, self._base.facts.algorithm)
                 stdin.write(b"\ndone\n")
                 stdin.close()
@@ -563,11 +565,11 @@ class GitTree:
         self,
         commit: str,
         hashes: dict[str, str],
-        gone: list[str],
-        missed: list[LeftOut],
+        deleted: list[str],
+        left_out: list[LeftOut],
         deadline: Deadline,
     ) -> None:
-        """Read the commit back: every path has the content that was read, and every blob is there."""
+        """Read the commit back: each path must have the content that was read, and each blob must exist."""
         deadline = _at_least(deadline)
         listed = self._base("ls-tree", "-r", "-z", "--full-tree", commit, deadline=deadline)
         found: dict[str, str] = {}
@@ -575,24 +577,24 @@ class GitTree:
             facts, _, path = line.partition("\t")
             found[path] = facts.split(" ")[2]
         wrong = [path for path, blob in hashes.items() if found.get(path) != blob]
-        wrong += [path for path in gone if path in found]
-        missed += [LeftOut(path, "not as it is in the folder") for path in sorted(wrong)]
+        wrong += [path for path in deleted if path in found]
+        left_out += [LeftOut(path, "not as it is in the folder") for path in sorted(wrong)]
         lost = self._missing(set(hashes.values()), deadline)
-        missed += [LeftOut(path, "not stored") for path, blob in hashes.items() if blob in lost]
+        left_out += [LeftOut(path, "not stored") for path, blob in hashes.items() if blob in lost]
 
     def _missing(self, blobs: set[str], deadline: Deadline) -> set[str]:
-        """Those that the repository does not have."""
-        wanted, objects = "".join(f"{blob}\n" for blob in blobs), self._real.objects
+        """The blobs that the repository does not have."""
+        stdin, objects = "".join(f"{blob}\n" for blob in blobs), self._real.objects
         check = ("cat-file", "--batch-check", "--buffer")
-        checked = self._base(*check, stdin=wanted, objects=objects, deadline=deadline)
+        checked = self._base(*check, stdin=stdin, objects=objects, deadline=deadline)
         return {line.split(" ")[0] for line in checked.splitlines() if line.endswith(" missing")}
 
-    def _unread(self, missed: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
-        """With the folders that git could not read."""
-        return (*missed, *(LeftOut(line, "could not be read") for line in self._complaints))
+    def _with_unreadable(self, left_out: tuple[LeftOut, ...]) -> tuple[LeftOut, ...]:
+        """Add the folders that git could not read."""
+        return (*left_out, *(LeftOut(line, "could not be read") for line in self._complaints))
 
     def _real_git(self, *arguments: str, deadline: Deadline) -> str:
-        """Query the user's repository, without its hooks and monitors."""
+        """Run a git command in the user's repository, without its hooks and monitors."""
         env = {"GIT_DIR": str(self._real.git_dir), "GIT_WORK_TREE": str(self._top)}
         return run_git(self._top, arguments, env=env, deadline=_at_least(deadline))
 
@@ -605,22 +607,22 @@ class GitTree:
 
 
 def _files_below(top: Path, folder: str) -> list[str]:
-    """The first files below a folder, up to a limit; repositories and caches are left out."""
+    """The first `MAX_HIDDEN` files below a folder, without repositories and caches."""
     found: list[str] = []
     for here, folders, files in os.walk(top / folder):
-        folders[:] = [each for each in folders if each not in CACHES | {OURS, ".git"}]
+        folders[:] = [each for each in folders if each not in CACHES | {STATE_FOLDER, ".git"}]
         found += [Path(here, each).relative_to(top).as_posix() for each in files]
-        if len(found) > MOST_HIDDEN:
+        if len(found) > MAX_HIDDEN:
             break
-    return found[:MOST_HIDDEN]
+    return found[:MAX_HIDDEN]
 
 
-def _odd_file(top: Path) -> str | None:
-    """A file that is a pipe or the like, which git would read forever; `None`: there is none."""
+def _blocking_file(top: Path) -> str | None:
+    """A pipe or similar file that git would read forever; `None`: there is none."""
     until_s = time.monotonic() + 5.0
     for here, folders, files in os.walk(top):
         inside = [".git/HEAD", ".git/commondir"] if ".git" in folders else []
-        folders[:] = [each for each in folders if each not in SKIPPED | {OURS, ".git"}]
+        folders[:] = [each for each in folders if each not in SKIPPED | {STATE_FOLDER, ".git"}]
         for name in (*inside, *{".gitignore", ".gitattributes"}.intersection(files)):
             path = Path(here, name)
             with suppress(OSError):
@@ -632,12 +634,12 @@ def _odd_file(top: Path) -> str | None:
 
 
 def _at_least(deadline: Deadline) -> Deadline:
-    """With a few seconds to finish what is written already, unless it was cancelled."""
+    """At least 10 s to finish what is already written, unless the work was cancelled."""
     return deadline if deadline.cancelled or deadline.left_s > 10.0 else Deadline(10.0)
 
 
-def _nested_known(base: GitBase) -> set[str]:
-    """The repositories inside that were seen before, by their paths."""
+def _known_nested(base: GitBase) -> set[str]:
+    """The paths of nested repositories that were found before."""
     found = set()
     for file in (base.home / "nested").glob("*/path"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The state of a working folder as a value: what differs from the base that a run began with."""
+"""The base with which a run compares its working folder, and the state of the folder as a value."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from switchgear._measure.git_command import (
     run_git,
 )
 
-OURS = ".switchgear"
+STATE_FOLDER = ".switchgear"
 GITLINK = "160000"
-LARGEST_EXCLUDE = 1_000_000
+MAX_EXCLUDE_BYTES = 1_000_000
 COMPARED_BYTES = 10_000_000
-"""Bytes of changed files that are compared here; git compares more."""
+"""Maximum bytes of touched files that are compared here; beyond that, git compares them."""
 _ATTRIBUTES = "* -text !eol -ident !filter !working-tree-encoding\n"
 
 
@@ -34,25 +34,25 @@ class Listed(NamedTuple):
     nested: tuple[str, ...]
     """Folders that are separate repositories."""
     complaints: str = ""
-    """Folders that could not be read, in git's words."""
+    """Git's messages about folders that could not be read."""
 
 
 class BaseFacts(NamedTuple):
-    """What is known of a repository since the start of the run: base.json."""
+    """Facts about a repository at the start of the run: base.json."""
 
     id: str
     objects: str | None
-    """The folder with the repository's objects; `None`: the base was made of nothing."""
+    """The folder with the repository's objects; `None`: the base is empty."""
     gitlinks: dict[str, str]
     """The submodules that the index records, with their commits."""
     skipped: list[str]
-    """Paths outside a sparse checkout, which are not there and are not deleted either."""
+    """Paths outside a sparse checkout: they are absent, but not deleted."""
     autocrlf: bool
     """Whether the user has git convert line endings."""
     algorithm: str
     """How the repository names its objects: `sha1` or `sha256`."""
     alternates: str
-    """Where else objects come from: what is stored there may go away."""
+    """Other sources of objects, which may disappear."""
     ignoring: dict[str, str | None] = {}  # noqa: RUF012  never changed
     """The `.gitignore` files that were in force, with their hashes."""
 
@@ -69,17 +69,16 @@ class GitBase:
         self._entries: dict[str, tuple[str, str]] | None = None
         self._facts: BaseFacts | None = None
         self._is_slow = False
-        """Whether git did not compare the files in time; it is not tried again."""
+        """Whether git could not compare the files in time; then this is not tried again."""
 
     @property
     def exists(self) -> bool:
         return (self.home / "base.json").is_file()
 
     def create(self, real: Repository | None, deadline: Deadline) -> None:
-        """Make it from a repository's index as it is now; `None`: of nothing, so every file is new.
+        """Create the base from the present index of a repository; `None`: empty, so every file is new.
 
-        An index that cannot be read is replaced by what the last commit has. Raises `GitError`,
-        OSError.
+        If the index cannot be read, the last commit replaces it. Raises `GitError`, OSError.
         """
         shutil.rmtree(self.home, ignore_errors=True)
         for part in ("objects", "refs", "info"):
@@ -99,7 +98,7 @@ class GitBase:
         gitlinks: dict[str, str] = {}
         skipped: list[str] = []
         if real is not None:
-            gitlinks, skipped = self._take_index(real, deadline)
+            gitlinks, skipped = self._copy_index(real, deadline)
         self._write_facts(
             BaseFacts(
                 id=os.urandom(8).hex(),
@@ -112,7 +111,7 @@ class GitBase:
             )
         )
 
-    # What it knows
+    # Reading
 
     @property
     def facts(self) -> BaseFacts:
@@ -132,7 +131,7 @@ class GitBase:
         """Mode and blob of every path. Raises `GitError`."""
         if self._entries is None:
             self._entries = {}
-            # The working folder may be gone by now, and is not needed for this.
+            # The working folder is not needed, and may have been removed.
             env = self.environment() | {"GIT_WORK_TREE": str(self.home)}
             listed = run_git(self.home, ("ls-files", "-s", "-z"), env=env, deadline=deadline)
             for entry in listed.split("\0")[:-1]:
@@ -141,14 +140,14 @@ class GitBase:
                 self._entries[path] = (mode, blob)
         return self._entries
 
-    def look(self, deadline: Deadline) -> Listed:
-        """What differs, as git determines by the times of files. Raises `GitError`."""
-        self._admit_skipped(deadline)
+    def list_changes(self, deadline: Deadline) -> Listed:
+        """The paths that differ from the base by the times of files. Raises `GitError`."""
+        self._restore_skipped(deadline)
         changed, unreadable = self._changed(deadline)
         untracked, complaints = self._paths(
             deadline,
             *("ls-files", "-z", "-o", "--exclude-per-directory=.gitignore"),
-            *(f"--exclude=/{OURS}/", f"--exclude={OURS}/"),
+            *(f"--exclude=/{STATE_FOLDER}/", f"--exclude={STATE_FOLDER}/"),
             *("--exclude-from", str(self.home / "info" / "exclude")),
         )
         return Listed(
@@ -159,10 +158,10 @@ class GitBase:
         )
 
     def _changed(self, deadline: Deadline) -> tuple[tuple[str, ...], str]:
-        """The tracked paths whose times have changed, and what could not be read.
+        """The tracked paths whose times have changed, and messages about unreadable folders.
 
-        diff-files reads times in several threads, which ls-files does not. The caller compares the
-        contents; where that is much to read, git does it, and does not list equal ones again.
+        Unlike ls-files, diff-files reads times in several threads. The caller compares the contents; if there
+        is much to read, git compares them, and no longer lists equal files.
         """
         arguments = ("diff-files", "--name-only", "-z")
         changed, unreadable = self._paths(deadline, *arguments)
@@ -176,15 +175,15 @@ class GitBase:
         return tuple(dict.fromkeys(changed)), unreadable
 
     def _paths(self, deadline: Deadline, *arguments: str) -> tuple[list[str], str]:
-        """The paths that a git command lists, without ours, and its complaints. Raises `GitError`."""
+        """The paths that a git command lists outside the state folder, and its complaints. Raises `GitError`."""
         complaints: list[str] = []
         env = self.environment()
         listed = run_git(self.top, arguments, env=env, deadline=deadline, complaints=complaints)
         paths = listed.split("\0")[:-1]
-        return [path for path in paths if OURS not in path.split("/")], complaints[0]
+        return [path for path in paths if STATE_FOLDER not in path.split("/")], complaints[0]
 
     def ignored(self, deadline: Deadline) -> list[tuple[str, str]]:
-        """What `.gitignore` files hide, folders that are hidden as a whole with a slash: rule and path.
+        """What `.gitignore` files hide, as pairs of file and path; hidden folders end with a slash.
 
         Raises `GitError`.
         """
@@ -192,7 +191,7 @@ class GitBase:
             *("ls-files", "-z", "-o", "-i", "--directory", "--exclude-per-directory=.gitignore"),
             deadline=deadline,
         )
-        paths = [path for path in listed.split("\0")[:-1] if OURS not in path.split("/")]
+        paths = [path for path in listed.split("\0")[:-1] if STATE_FOLDER not in path.split("/")]
         if not paths:
             return []
         output = self(
@@ -203,15 +202,14 @@ class GitBase:
         return list(zip(output[::4], output[3::4], strict=False))
 
     def keep_ignoring(self, files: dict[str, str | None]) -> None:
-        """Note the `.gitignore` files that are in force at the start of the run."""
+        """Save the hashes of the `.gitignore` files at the start of the run."""
         self._write_facts(self.facts._replace(ignoring=files))
 
     def refresh(self, deadline: Deadline) -> None:
-        """Note the times of files that were touched and not changed, so that they are not read again.
+        """Update the times of files that were touched but not changed, so that they are not read again.
 
-        Of a file that was empty, git reads all that is there now, which may be a terabyte: it gets a
-        part of the time only. Only this process uses the base, so a lock that is left belongs to a
-        git that was killed.
+        Git reads a file that was empty completely, even if it is now a terabyte, so it gets only a part of the
+        time. Only this process uses the base, so a remaining lock belongs to a git that was killed.
         """
         if self._is_slow:
             return
@@ -229,7 +227,7 @@ class GitBase:
         deadline: Deadline | None = None,
         objects: Path | None = None,
     ) -> str:
-        """What a git command on the base prints. Raises `GitError`."""
+        """Run a git command on the base, and return its output. Raises `GitError`."""
         env = self.environment(objects)
         return run_git(self.top, arguments, stdin=stdin, env=env, deadline=deadline)
 
@@ -248,14 +246,14 @@ class GitBase:
             found["GIT_OBJECT_DIRECTORY"] = str(objects)
         return found
 
-    # Inside
+    # Helpers
 
     def _write_facts(self, facts: BaseFacts) -> None:
         (self.home / "base.json").write_text(json.dumps(facts._asdict()), encoding="ascii")
         self._facts = facts
 
-    def _take_index(self, real: Repository, deadline: Deadline) -> tuple[dict[str, str], list[str]]:
-        """Copy the index without its flags, extensions and submodules, which are returned."""
+    def _copy_index(self, real: Repository, deadline: Deadline) -> tuple[dict[str, str], list[str]]:
+        """Copy the index without flags, extensions and submodules. Returns the submodules and the skipped paths."""
         index = self.home / "index"
         env = self.environment(real.objects)
 
@@ -266,7 +264,7 @@ class GitBase:
             if (real.git_dir / "index").is_file():
                 for shared in real.git_dir.glob("sharedindex.*"):
                     shutil.copy2(shared, self.home / shared.name)
-                # With its time: git uses it to find files that may have changed unseen.
+                # Keep its time: git uses it to detect files that changed at the same moment.
                 shutil.copy2(real.git_dir / "index", index)
             git("update-index", "--no-split-index", "--no-untracked-cache")
             listed = git("ls-files", "-v", "-s", "-z")
@@ -281,7 +279,7 @@ class GitBase:
                 ).strip()
                 git("read-tree", head)
             listed = git("ls-files", "-v", "-s", "-z")
-        gitlinks, skipped, valid, unmerged = {}, [], [], {}
+        gitlinks, skipped, assumed_unchanged, unmerged = {}, [], [], {}
         for entry in listed.split("\0")[:-1]:
             facts, _, path = entry.partition("\t")
             tag, mode, blob, stage = facts.split(" ")
@@ -294,9 +292,10 @@ class GitBase:
                 if tag in {"S", "s"}:
                     skipped.append(path)
                 if tag.islower():
-                    valid.append(path)
-        if valid:
-            git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=_lines(valid))
+                    assumed_unchanged.append(path)
+        if assumed_unchanged:
+            stdin = _lines(assumed_unchanged)
+            git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=stdin)
         zero = "0" * 40
         edits = [f"0 {zero}\t{path}" for path in (*gitlinks, *unmerged)]
         edits += [f"{mode} {blob}\t{path}" for path, (mode, blob) in unmerged.items()]
@@ -304,17 +303,17 @@ class GitBase:
             git("update-index", "-z", "--index-info", stdin=_lines(edits))
         return gitlinks, skipped
 
-    def _admit_skipped(self, deadline: Deadline) -> None:
-        """Files outside a sparse checkout count from the moment that they are there."""
+    def _restore_skipped(self, deadline: Deadline) -> None:
+        """Compare files outside a sparse checkout as soon as they exist."""
         skipped = self.facts.skipped
-        there = [path for path in skipped if os.path.lexists(self.top / path)]
-        if there:
+        present = [path for path in skipped if os.path.lexists(self.top / path)]
+        if present:
             self(
                 *("update-index", "--no-skip-worktree", "-z", "--stdin"),
-                stdin=_lines(there),
+                stdin=_lines(present),
                 deadline=deadline,
             )
-            self._write_facts(self.facts._replace(skipped=sorted(set(skipped) - set(there))))
+            self._write_facts(self.facts._replace(skipped=sorted(set(skipped) - set(present))))
 
 
 def _lines(items: Iterable[str]) -> str:
@@ -340,7 +339,7 @@ def _settings(real: Repository, deadline: Deadline) -> dict[str, str]:
 
 
 def _excludes(real: Repository | None, settings: dict[str, str]) -> bytes:
-    """The exclude files that are not part of the working folder, as they are at the start of the run."""
+    """The content of the exclude files outside the working folder at the start of the run."""
     configured = settings.get("core.excludesfile")
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     files = [Path(configured or f"{home}/git/ignore").expanduser()]
@@ -350,7 +349,7 @@ def _excludes(real: Repository | None, settings: dict[str, str]) -> bytes:
     for file in files:
         with suppress(OSError):
             if file.is_file():
-                found.append(file.read_bytes()[:LARGEST_EXCLUDE])
+                found.append(file.read_bytes()[:MAX_EXCLUDE_BYTES])
     return b"\n".join(found) + b"\n"
 
 
@@ -363,18 +362,18 @@ def _alternates(objects: Path) -> str:
 
 
 def nested_home(home: Path, path: str) -> Path:
-    """Where the base of a repository inside the working folder is kept."""
+    """The folder for the base of a nested repository."""
     name = sha1(path.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()[:16]
     return home / "nested" / name
 
 
 class Content(NamedTuple):
-    """A path that differs from the base: what the base has, and what is there now."""
+    """The content of a path in the base and in the folder, where they differ."""
 
     in_base: str | None
     """The hash of the blob in the base; `None`: the base does not have it."""
     now: str | None = None
-    """The hash of what is there, or its size and time where it is too large; `None`: nothing is."""
+    """The hash of the present content, or size and time of a file that is too large; `None`: there is none."""
 
 
 class GitState(NamedTuple):

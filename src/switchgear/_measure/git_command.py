@@ -1,8 +1,8 @@
 """The git command, run so that neither the environment nor the repository can redirect it.
 
 An agent may write anything into a repository's configuration: filters, monitors, hooks, aliases. Our
-own repository (see git_base.py) has none of it. For commands in the user's own repository, what
-would run a program is switched off.
+own repository (see git_base.py) has none of these. In the user's repository, settings that would run a
+program are switched off.
 """
 
 import os
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from switchgear._system.files import read_regular
 
-GENTLE_S = 20.0
-"""Maximum seconds left of a limit after a request to stop."""
+STOPPING_S = 20.0
+"""Seconds to which a request to stop shortens a time limit."""
 
 
 class TimeIsUp(Exception):
@@ -25,7 +25,7 @@ class TimeIsUp(Exception):
 
 
 class Deadline:
-    """Seconds that a piece of work may take, over all the processes that it starts.
+    """A time limit for a piece of work, including all processes that it starts.
 
     Used by one thread; `stop` and `kill` may be called from a signal handler.
     """
@@ -37,7 +37,7 @@ class Deadline:
         self._whole: Deadline | None = None
 
     def part(self, seconds: float) -> "Deadline":
-        """A limit for a part of the work: this many seconds, and never more than is left of the whole."""
+        """A limit for a part of the work: `seconds`, but at most what is left of this limit."""
         part = Deadline(seconds)
         part._whole = self
         return part
@@ -47,7 +47,7 @@ class Deadline:
         return self._is_cancelled or (self._whole is not None and self._whole.cancelled)
 
     def stop(self) -> None:
-        self._until_s = min(self._until_s, time.monotonic() + GENTLE_S)
+        self._until_s = min(self._until_s, time.monotonic() + STOPPING_S)
 
     def kill(self) -> None:
         self._is_cancelled = True
@@ -57,7 +57,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left, never negative."""
+        """The remaining seconds, never negative."""
         left_s = max(0.0, self._until_s - time.monotonic())
         return left_s if self._whole is None else min(left_s, self._whole.left_s)
 
@@ -66,7 +66,7 @@ class Deadline:
         return self.left_s <= 0
 
     def watch(self, process: subprocess.Popen[bytes] | None) -> None:
-        """The process that is to be killed when the work is cancelled; `None`: none now."""
+        """Set the process to kill when the work is cancelled; `None`: there is none now."""
         self._process = process
         if self._whole is not None:
             self._whole.watch(process)
@@ -75,15 +75,15 @@ class Deadline:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that leads a separate session, with everything in its group."""
+    """Kill a process that leads its own session, with its whole group."""
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 TIMEOUT_S = 120.0
-LOOK_S = 1.0
-"""How often a running command is checked for a time limit that was shortened."""
+CHECK_S = 1.0
+"""Seconds between checks whether the time limit of a running command was shortened."""
 _QUIET = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.quotePath=false", "gc.auto=0"),
     *("maintenance.auto=false", "commit.gpgSign=false", "core.alternateRefsCommand="),
@@ -96,7 +96,7 @@ class GitError(Exception):
 
 
 class Repository(NamedTuple):
-    """Where a repository is: its working folder, its own folder, and the one that worktrees share."""
+    """The folders of a repository: its working folder, its git folder, and the git folder that worktrees share."""
 
     top: Path
     git_dir: Path
@@ -108,10 +108,10 @@ class Repository(NamedTuple):
 
 
 def find_repository(folder: Path) -> Repository | None:
-    """The repository that a folder is in, by looking for `.git`; `None`: it is in none.
+    """The repository that contains a folder, found by its `.git`; `None`: there is none.
 
-    Does not run git, which refuses folders of other users (`safe.directory`) and obeys
-    configuration that we do not trust.
+    Does not run git, which refuses folders of other users (`safe.directory`) and obeys untrusted
+    configuration.
     """
     here = folder.resolve()
     for top in (here, *here.parents):
@@ -144,7 +144,7 @@ def repository_at(top: Path) -> Repository | None:
 
 
 def is_behind_link(top: Path, path: str) -> bool:
-    """Whether a folder of the path is a link, so that what lies there is no part of the project."""
+    """Whether a parent folder of the path is a link, so that the path is not part of the project."""
     return any((top / folder).is_symlink() for folder in list(Path(path).parents)[:-1])
 
 
@@ -160,7 +160,7 @@ _OPERATIONS = {
 
 
 def in_progress(git: Repository, deadline: Deadline | None = None) -> str | None:
-    """The operation of the user that is not finished, or conflicts, and what to do; `None`: there is none."""
+    """An unfinished operation of the user or conflicts, and what to do; `None`: there are none."""
     if operation := operation_of(git):
         return operation
     if run_git(git.top, ("ls-files", "--unmerged", "-z"), deadline=deadline):
@@ -169,7 +169,7 @@ def in_progress(git: Repository, deadline: Deadline | None = None) -> str | None
 
 
 def operation_of(git: Repository) -> str | None:
-    """The operation of the user that is not finished, and what to do; `None`: there is none."""
+    """An unfinished operation of the user, and what to do; `None`: there is none."""
     for name, what in _OPERATIONS.items():
         if (git.git_dir / name).exists():
             return f"{what} is in progress in {git.top}; finish or abort it first"
@@ -188,13 +188,13 @@ class Git(NamedTuple):
     git_dir: Path
 
     def __call__(self, *arguments: str, index: Path | None = None, stdin: str = "") -> str:
-        """What the command prints. Raises `GitError`."""
+        """Run the command, and return its output. Raises `GitError`."""
         env = None if index is None else {"GIT_INDEX_FILE": str(index)}
         return run_git(self.top, arguments, stdin=stdin, env=env)
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours, without any variable that would send git elsewhere, and with what keeps it quiet."""
+    """The environment without variables that redirect git, and with those that prevent prompts and locks."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     return kept | {
         "GIT_OPTIONAL_LOCKS": "0",
@@ -214,9 +214,9 @@ def run_git(
     deadline: Deadline | None = None,
     complaints: list[str] | None = None,
 ) -> str:
-    """What a git command prints. Raises `GitError`, also when the time is up.
+    """Run a git command, and return its output. Raises `GitError`, also at the time limit.
 
-    What it writes to standard error although it succeeds is added to `complaints`.
+    The standard error of a successful command is added to `complaints`.
     """
     deadline = deadline or Deadline(TIMEOUT_S)
     environment = clean_environment() | dict(env or {})
@@ -259,12 +259,12 @@ def run_git(
 def _communicate(
     process: "subprocess.Popen[bytes]", data: bytes | None, deadline: Deadline
 ) -> tuple[bytes, bytes]:
-    """Its output and its complaints. A request to stop may shorten the time in the meantime."""
-    whole = deadline.part(TIMEOUT_S)
+    """The standard output and error of a process. A request to stop may shorten the time limit meanwhile."""
+    limit = deadline.part(TIMEOUT_S)
     while True:
         try:
-            return process.communicate(data, timeout=min(whole.left_s, LOOK_S))
+            return process.communicate(data, timeout=min(limit.left_s, CHECK_S))
         except subprocess.TimeoutExpired:
-            if whole.is_over:
+            if limit.is_over:
                 raise
-            data = None  # the first call keeps what is not yet written
+            data = None  # `communicate` has kept the rest of the input

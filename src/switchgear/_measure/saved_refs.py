@@ -1,8 +1,8 @@
-"""How work is saved: as archives, as input of `git fast-import`, and which references hold it.
+"""Saves work: as archives, as input of `git fast-import`, and as remembered references.
 
-An agent that deletes `refs/switchgear/…` would delete the only way to its partial work. The value of
-each reference is kept in the user's state folder, and a second reference keeps the objects
-from being pruned.
+An agent that deletes `refs/switchgear/…` would make its partial work unreachable. So the commit of each
+reference is also saved in the user's state folder, and a second reference keeps git from pruning the
+objects.
 """
 
 import errno
@@ -24,31 +24,31 @@ from switchgear._system.files import read_private, state_folder, write_private
 from switchgear._text.formats import plural
 
 SAVE_S = 120.0
-"""What saving may take, however large the folder is."""
-LARGEST_FILE = 100_000_000
-"""Bytes of one file that is saved; a larger one is named as missing."""
-LARGEST_SAVE = 2_000_000_000
-"""Bytes of all files of one save."""
-_NAMED = 5
+"""Time limit for saving, in seconds."""
+MAX_FILE_BYTES = 100_000_000
+"""Maximum size of a saved file; larger ones are reported as not saved."""
+MAX_SAVE_BYTES = 2_000_000_000
+"""Maximum size of all files of one save."""
+_MAX_NAMES = 5
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LeftOut(NamedTuple):
-    """A path that is not in what was saved, and why."""
+    """A path that was not saved, and why."""
 
     path: str
     why: str
 
 
 class SavedWork(NamedTuple):
-    """What was saved: the command that shows or unpacks it, and what it does not hold."""
+    """The command that shows or unpacks saved work, and what was left out."""
 
     how: str
     left_out: tuple[LeftOut, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is missing, in sentences: one for each reason."""
+        """The paths that were left out, as one sentence for each reason."""
         by_reason: dict[str, list[str]] = {}
         for path, why in self.left_out:
             by_reason.setdefault(why, []).append(path)
@@ -70,10 +70,8 @@ class ArchiveEntry(NamedTuple):
 
 def is_full(error: BaseException | None) -> bool:
     """Whether an error means that the disk is full."""
-    seen: set[int] = set()
-    while (
-        error is not None and id(error) not in seen
-    ):  # an error that is raised again may cause itself
+    seen: set[int] = set()  # an error that is raised again may be its own cause
+    while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in FULL:
             return True
         seen.add(id(error))
@@ -87,21 +85,21 @@ def means_disk_full(text: str) -> bool:
 
 
 def choose(folder: Path, paths: Iterable[str]) -> tuple[list[ArchiveEntry], list[LeftOut]]:
-    """What can be saved, the smallest first, and what cannot: pipes, sockets, devices, huge files."""
+    """Split paths into those that can be saved, smallest first, and others: pipes, devices, huge files."""
     entries: list[ArchiveEntry] = []
     left_out: list[LeftOut] = []
     for path in paths:
         try:
             found = (folder / path).lstat()
         except OSError:
-            continue  # gone in the meantime
+            continue  # removed in the meantime
         kind = found.st_mode
         if stat.S_ISLNK(kind):
             entries.append(ArchiveEntry(path, "120000", 0))
         elif not stat.S_ISREG(kind):
             left_out.append(LeftOut(path, "not a regular file"))
-        elif found.st_size > LARGEST_FILE:
-            left_out.append(LeftOut(path, f"larger than {LARGEST_FILE // 1_000_000} MB"))
+        elif found.st_size > MAX_FILE_BYTES:
+            left_out.append(LeftOut(path, f"larger than {MAX_FILE_BYTES // 1_000_000} MB"))
         else:
             mode = "100755" if kind & stat.S_IXUSR else "100644"
             entries.append(ArchiveEntry(path, mode, found.st_size))
@@ -112,10 +110,10 @@ def choose(folder: Path, paths: Iterable[str]) -> tuple[list[ArchiveEntry], list
 def contents(
     folder: Path, entries: Sequence[ArchiveEntry], left_out: list[LeftOut], deadline: Deadline
 ) -> Iterator[tuple[ArchiveEntry, bytes]]:
-    """The entries with what they hold, until the time or size limit; paths that are missed are added to `left_out`."""
+    """Yields entries with their content, up to the time or size limit; other paths are added to `left_out`."""
     total = 0
     for at, entry in enumerate(entries):
-        if deadline.is_over or total + entry.size > LARGEST_SAVE:
+        if deadline.is_over or total + entry.size > MAX_SAVE_BYTES:
             why = "no time was left" if deadline.is_over else "the save would be too large"
             left_out += [LeftOut(each.path, why) for each in entries[at:]]
             return
@@ -129,7 +127,7 @@ def contents(
 
 
 def read_entry(folder: Path, entry: ArchiveEntry) -> bytes:
-    """What a file or a link holds. Raises OSError, also if it is another kind of thing by now."""
+    """The content of a file, or the target of a link. Raises OSError, also if it is now of another type."""
     path = folder / entry.path
     if entry.mode == "120000":
         return os.fsencode(path.readlink())
@@ -137,9 +135,9 @@ def read_entry(folder: Path, entry: ArchiveEntry) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        data = file.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        raise OSError(errno.EFBIG, f"larger than {LARGEST_FILE // 1_000_000} MB")
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES // 1_000_000} MB")
     return data
 
 
@@ -169,7 +167,7 @@ def how_to_unpack(archive: Path) -> str:
 
 
 def _places(target: Path) -> Iterator[Path]:
-    """The target, then other file systems that may have space."""
+    """Yields the target, then paths on other file systems that may have space."""
     yield target
     home = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
     name = f"switchgear-{os.getuid()}"
@@ -183,7 +181,7 @@ def _pack(
     folder: Path,
     entries: list[ArchiveEntry],
     place: Path,
-    missed: list[LeftOut],
+    left_out: list[LeftOut],
     deadline: Deadline,
 ) -> None:
     import io  # noqa: PLC0415  only at the end of a run
@@ -193,7 +191,7 @@ def _pack(
     packed: set[str] = set()
     try:
         with tarfile.open(part, "x:gz", compresslevel=1) as archive:
-            for entry, data in contents(folder, entries, missed, deadline):
+            for entry, data in contents(folder, entries, left_out, deadline):
                 about = tarfile.TarInfo(entry.path)
                 about.mode = 0o755 if entry.mode == "100755" else 0o644
                 if entry.mode == "120000":
@@ -207,9 +205,9 @@ def _pack(
             raise TimeIsUp("saving was cancelled")
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        with tarfile.open(part, "r:gz") as archive:  # read back: the whole of it can be unpacked
+        with tarfile.open(part, "r:gz") as archive:  # read it back: all of it can be unpacked
             found = {about.name for about in archive}
-        missed += [LeftOut(path, "not in the archive") for path in sorted(packed - found)]
+        left_out += [LeftOut(path, "not in the archive") for path in sorted(packed - found)]
         part.replace(place)
     finally:
         with suppress(OSError):
@@ -220,11 +218,11 @@ def write_stream(
     stream: IO[bytes],
     folder: Path,
     entries: Sequence[ArchiveEntry],
-    missed: list[LeftOut],
+    left_out: list[LeftOut],
     deadline: Deadline,
 ) -> Iterator[tuple[ArchiveEntry, bytes]]:
-    """Write entries as `git fast-import` reads them, and yield each as it was written."""
-    for entry, data in contents(folder, entries, missed, deadline):
+    """Write entries as input for `git fast-import`, and yield each one that was written."""
+    for entry, data in contents(folder, entries, left_out, deadline):
         mode, path = entry.mode.encode(), quoted(entry.path)
         stream.write(b"M %s inline %s\ndata %d\n" % (mode, path, len(data)))
         stream.write(data)
@@ -250,16 +248,16 @@ def free_bytes(folder: Path) -> int | None:
 
 
 def _names(paths: Sequence[str]) -> str:
-    shown = ", ".join(paths[:_NAMED])
-    more = len(paths) - _NAMED
+    shown = ", ".join(paths[:_MAX_NAMES])
+    more = len(paths) - _MAX_NAMES
     return f"{plural(len(paths), 'file')}: {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def own_output(folder: Path, notes: Path) -> frozenset[str]:
-    """Files below a folder that Switchgear's standard output or error goes to, as `switchgear run > night.log`.
+    """The files below a folder that receive Switchgear's output, as in `switchgear run > night.log`.
 
-    Paths as git writes them. Known only on Linux; elsewhere there are none.
-    `notes` remembers those of the processes before: a resumed run may print elsewhere.
+    Paths are as git writes them. Detected on Linux only. Those of earlier processes are saved in `notes`,
+    because a resumed run may print to another file.
     """
     root = folder.resolve()
     targets = (_target(descriptor) for descriptor in (1, 2))
@@ -294,13 +292,13 @@ def _read(kept: Path) -> frozenset[str]:
 # ruff: noqa: PTH113, PTH118, PTH120, PTH123
 
 PREFIX, KEPT = "refs/switchgear/", "refs/switchgear-kept/"
-MOST_REFS = 500
-"""References that are remembered of one repository; the oldest are forgotten first."""
+MAX_REFS = 500
+"""Maximum number of remembered references of a repository; the oldest are dropped first."""
 _LARGEST = 1_000_000
 
 
 def common_dir(folder: str) -> str | None:
-    """The folder of a repository's references, without links; `None`: there is none around `folder`."""
+    """The real path of the folder with the references of the repository around `folder`; `None`: there is none."""
     here = os.path.realpath(folder)
     while True:
         found = os.path.join(here, ".git")
@@ -313,7 +311,7 @@ def common_dir(folder: str) -> str | None:
 
 
 def _common_git_folder(git: str) -> str | None:
-    """The folder that holds the references, of a worktree or a submodule too."""
+    """The folder with the references, also for a worktree or a submodule."""
     try:
         if os.path.isfile(git):
             with open(git, encoding="utf-8") as file:
@@ -329,7 +327,7 @@ def _common_git_folder(git: str) -> str | None:
 
 
 def remember_ref(folder: str, reference: str, commit: str) -> None:
-    """Remember that this reference holds saved work. Never raises: the work is saved already."""
+    """Remember a reference to saved work. Never raises: the work itself is already saved."""
     git = common_dir(folder)
     if git is None or not reference.startswith(PREFIX):
         return
@@ -338,14 +336,14 @@ def remember_ref(folder: str, reference: str, commit: str) -> None:
 
 
 def write_refs(git: str, refs: dict[str, str]) -> None:
-    """Remember these references of a repository, and no others."""
-    kept = dict(list(refs.items())[-MOST_REFS:])
+    """Replace the remembered references of a repository."""
+    kept = dict(list(refs.items())[-MAX_REFS:])
     with suppress(OSError):
         write_private(_place(git), json.dumps({"git": git, "refs": kept}).encode())
 
 
 def remembered_refs(git: str) -> dict[str, str]:
-    """The references that hold saved work of a repository, and their commits."""
+    """The remembered references of a repository, with their commits."""
     try:
         data: Any = json.loads(read_private(_place(git), _LARGEST) or b"null")
         found = {str(name): str(value) for name, value in data["refs"].items()}

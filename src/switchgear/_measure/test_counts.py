@@ -1,8 +1,7 @@
 """How many tests passed, read from what pytest, unittest, jest, vitest, go and cargo print.
 
-Only summaries count, never single words: a program under test may print "3 passed" itself.
-Where a run has several summaries (workspaces, packages), they add up; where it has none, nothing
-is known; nothing is guessed.
+Only summary lines count: a program under test may print "3 passed" itself. Several summaries of one run
+(workspaces, packages) are added up. Without a summary, the counts are unknown.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from switchgear._text.fingerprint import digest
 
 MAX_LINE = 2000
-"""Longer lines are no summaries."""
+"""Characters: longer lines cannot be summaries."""
 
 
 class SuiteCounts(NamedTuple):
@@ -42,14 +41,14 @@ _NUMBER = re.compile(r"(\d+) (\w+)")
 
 
 def suite_counts(output: str) -> SuiteCounts | None:
-    """The test counts in the output; `None` without a known summary."""
+    """The test counts in an output; `None`: it has no known summary."""
     lines = [_ANSI.sub("", line) for line in output.splitlines() if len(line) <= MAX_LINE]
     readers = (_pytest, _cargo, partial(_javascript, _VITEST), partial(_javascript, _JEST), _go)
     return next((counts for read in (*readers, _unittest) if (counts := read(lines))), None)
 
 
 def failing_tests(output: str) -> str | None:
-    r"""A key of the set of tests that fail, by what a test run printed; `None`: it was none.
+    r"""A key of the set of failing tests in the output of a command; `None`: it is not a test run.
 
     >>> failing_tests("FAILED a.py::test_b\n1 failed in 0.1s") == failing_tests("1 passed in 0.1s")
     False
@@ -59,18 +58,18 @@ def failing_tests(output: str) -> str | None:
 
 
 def key_of(counts: SuiteCounts) -> str:
-    """A key of the tests that fail: by their names, else by how many they are."""
+    """A key of the failing tests: of their names if known, else of their number."""
     return digest("\0".join(counts.failing) if counts.failing else f"{counts.failed} failing")
 
 
 def _pytest(lines: list[str]) -> SuiteCounts | None:
-    # The last summary is the run's; a test that runs pytest prints one, too.
+    # The last summary is that of the run; a test that runs pytest prints one, too.
     for line in reversed(lines):
         if found := _PYTEST.match(line):
             counts = _by_word(found["counts"])
             if counts.keys() & {"passed", "failed", "error", "errors", "skipped", "deselected"}:
-                bad = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
-                return SuiteCounts(counts.get("passed", 0), bad, _all(_PYTEST_FAILED, lines))
+                failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+                return SuiteCounts(counts.get("passed", 0), failed, _all(_PYTEST_FAILED, lines))
     return None
 
 
@@ -87,7 +86,7 @@ def _javascript(summary: "re.Pattern[str]", lines: list[str]) -> SuiteCounts | N
 
 
 def _go(lines: list[str]) -> SuiteCounts | None:
-    """By test where they are listed (-v), else by package."""
+    """Count tests if they are listed (`-v`), else packages."""
     tests = [(match[1], match[2]) for line in lines if (match := _GO_TEST.match(line))]
     packages = [(match[1], match[2]) for line in lines if (match := _GO_PACKAGE.match(line))]
     if not packages:
@@ -95,21 +94,21 @@ def _go(lines: list[str]) -> SuiteCounts | None:
     failing = tuple(sorted({name for kind, name in tests if kind == "FAIL"}))
     if any(kind == "PASS" for kind, _ in tests):
         return SuiteCounts(sum(kind == "PASS" for kind, _ in tests), len(failing), failing)
-    bad = tuple(sorted(name for kind, name in packages if kind == "FAIL"))
-    return SuiteCounts(sum(kind == "ok" for kind, _ in packages), len(bad), failing or bad)
+    broken = tuple(sorted(name for kind, name in packages if kind == "FAIL"))
+    return SuiteCounts(sum(kind == "ok" for kind, _ in packages), len(broken), failing or broken)
 
 
 def _unittest(lines: list[str]) -> SuiteCounts | None:
-    # The last summary is the run's, as with pytest. Before its last word stands an empty line.
+    # As with pytest, the last summary counts. An empty line separates its two lines.
     printed = [line for line in lines if line]
-    for at in range(len(printed) - 2, -1, -1):
-        ran, end = _UNITTEST_RAN.match(printed[at]), _UNITTEST_END.match(printed[at + 1])
+    for index in range(len(printed) - 2, -1, -1):
+        ran, end = _UNITTEST_RAN.match(printed[index]), _UNITTEST_END.match(printed[index + 1])
         if ran and end:
             counts = {word: int(n) for word, n in _UNITTEST_COUNT.findall(end["counts"] or "")}
             skipped = counts.pop("skipped", 0)
-            bad = sum(counts.values())
-            passed = max(0, int(ran[1]) - bad - skipped)
-            return SuiteCounts(passed, bad, _all(_UNITTEST_FAILED, lines))
+            failed = sum(counts.values())
+            passed = max(0, int(ran[1]) - failed - skipped)
+            return SuiteCounts(passed, failed, _all(_UNITTEST_FAILED, lines))
     return None
 
 

@@ -8,6 +8,7 @@ from stat import S_IXUSR
 from typing import NamedTuple, Protocol
 
 from switchgear._measure.git import GitTree
+from switchgear._measure.git_base import STATE_FOLDER
 from switchgear._measure.git_command import Deadline, GitError, Repository, find_repository, run_git
 from switchgear._measure.saved_refs import (
     SAVE_S,
@@ -18,11 +19,10 @@ from switchgear._measure.saved_refs import (
     save_archive,
 )
 
-OURS = ".switchgear"
-SKIPPED = frozenset({OURS, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
+SKIPPED = frozenset({STATE_FOLDER, ".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})
 """Folders whose changes are never progress, for working folders outside git."""
 HASHED_BYTES = 1_000_000
-"""Larger files count as changed when their size or time did; smaller ones when their content did."""
+"""Files up to this size are compared by content, larger ones by size and time."""
 
 
 class TreeChange(NamedTuple):
@@ -48,7 +48,7 @@ class Tree(Protocol):
     """A folder whose states can be marked and compared. Marks are short texts, fit for a file."""
 
     def mark(self) -> str:
-        """The state now."""
+        """Mark the present state."""
 
     def change(self, before: str, after: str) -> TreeChange:
         """What differs between two marks of this tree."""
@@ -57,14 +57,14 @@ class Tree(Protocol):
         """Save the present state, and return how to restore it. Raises `NotSaved`."""
 
     def lines_since_start(self, deadline: Deadline | None = None) -> tuple[int, int] | None:
-        """Lines added and removed since the first mark; `None`: it is not known."""
+        """The number of lines added and removed since the first mark; `None`: unknown."""
 
 
 def open_tree(folder: Path, notes: Path) -> Tree:
-    """The tree of a folder: by git where it is a repository, else by looking at every file.
+    """The tree of a folder: compared with git in a repository, else by reading every file.
 
-    A folder that its repository ignores is compared by its files, too, and so is one where git is
-    missing or fails. `notes` is a folder for state between iterations.
+    Files are also read if the repository ignores the folder, or if git is missing or fails. `notes` is a folder
+    for state between iterations.
     """
     repository = find_repository(folder)
     if repository is None or shutil.which("git") is None or _is_ignored(repository, folder):
@@ -78,7 +78,7 @@ def open_tree(folder: Path, notes: Path) -> Tree:
 
 
 def _is_ignored(repository: Repository, folder: Path) -> bool:
-    """Whether the repository around a folder does not count what is in it."""
+    """Whether the repository around a folder ignores the folder and tracks nothing in it."""
     here = folder.resolve()
     if here == repository.top:
         return False
@@ -99,7 +99,7 @@ class _File(NamedTuple):
 
 
 class PlainTree:
-    """A folder outside git. Small files are compared by content; each is read again only if touched."""
+    """A folder outside git. Small files are compared by content; a file is read again only if its time changed."""
 
     def __init__(self, folder: Path, notes: Path) -> None:
         self._folder = folder
@@ -112,7 +112,7 @@ class PlainTree:
         """Folders that could not be read at the last mark."""
 
     def mark(self) -> str:
-        """The state now: a digest over paths and contents."""
+        """A digest over the present paths and contents."""
         self._last = {path: self._read_entry(path, entry) for path, entry in self._files()}
         whole = blake2b(digest_size=16)
         for path in sorted(self._last):
@@ -157,7 +157,7 @@ class PlainTree:
                 entries = list(os.scandir(self._folder / here))
             except OSError:
                 if not here:
-                    raise  # nothing at all can be measured
+                    raise  # nothing can be measured
                 self._unread.append(here)
                 continue
             for entry in entries:
@@ -174,11 +174,11 @@ class PlainTree:
             stat = entry.stat(follow_symlinks=False)
         except OSError:
             return _File(-1, -1, False, "gone")
-        known, about = self._last.get(path), (stat.st_size, stat.st_mtime_ns)
+        known, identity = self._last.get(path), (stat.st_size, stat.st_mtime_ns)
         is_program = bool(stat.st_mode & S_IXUSR) and not entry.is_symlink()
-        if known is not None and known[:2] == about:
+        if known is not None and known[:2] == identity:
             return known._replace(is_program=is_program)
-        return _File(*about, is_program, _digest(entry, stat))
+        return _File(*identity, is_program, _digest(entry, stat))
 
 
 def _digest(entry: os.DirEntry[str], stat: os.stat_result) -> str:
@@ -197,7 +197,7 @@ def unmeasurable(tree: Tree) -> Exception | None:
     """Why the folder cannot be measured now; `None`: it can."""
     too_slow = getattr(tree, "too_slow", None)
     if isinstance(too_slow, GitError):
-        return too_slow  # to try that again would only take as long again
+        return too_slow  # another attempt would take as long
     try:
         tree.mark()
     except (GitError, OSError) as error:

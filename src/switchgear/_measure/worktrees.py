@@ -21,9 +21,9 @@ from switchgear._measure.git_command import (
 def add_worktree(
     top: Path, tree: Path, branch: str, start: str, deadline: Deadline | None = None
 ) -> None:
-    """Add a worktree with a branch that begins at `start`, or continues where it exists. Raises `GitError`.
+    """Add a worktree with a new branch that starts at `start`, or with the existing branch. Raises `GitError`.
 
-    The folder is renamed into place when it is complete: a kill leaves no half one.
+    The folder is renamed into place when it is complete, so a kill leaves no partial worktree.
     """
     found = repository_at(top)
     own_settings = ("config.worktree", "info/sparse-checkout")
@@ -38,12 +38,12 @@ def add_worktree(
 
 
 def _add(found: Repository, tree: Path, branch: str, start: str, deadline: Deadline | None) -> None:
-    # `start` is a commit or a generated name: no option, no range.
+    # `start` is a commit or a generated name, so it cannot be an option or a range.
     commit = run_git(found.top, ["rev-parse", "--verify", f"{start}^{{commit}}"]).strip()
     try:
         run_git(found.top, ["update-ref", branch, commit, ""])
     except GitError:
-        run_git(found.top, ["rev-parse", "--verify", "--quiet", branch])  # it exists: continues
+        run_git(found.top, ["rev-parse", "--verify", "--quiet", branch])  # it exists: use it
     tree.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(6)
     admin = found.common_dir / "worktrees" / f"switchgear-{token}"

@@ -1,7 +1,7 @@
 """The Celery application: one task, whose only argument is the id of a run.
 
-Celery needs no result backend and no knowledge of jobs. A message that is lost, delivered twice or
-delivered after the visibility timeout changes nothing: the claim in the store decides.
+Celery needs no result backend, and knows nothing about jobs. A message may be lost, delivered twice, or
+delivered after the visibility timeout: the claim in the store decides who executes the job.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,20 +18,20 @@ from switchgear._text.redact import redact
 
 TASK = "switchgear.execute"
 QUEUE = "switchgear"
-MOST_LABELS = 4
+MAX_LABELS = 4
 
 
 class Broker(NamedTuple):
-    """Where ids of runs travel."""
+    """The broker that transports ids of runs."""
 
     url: str
-    """Empty: a store that is no broker."""
+    """Empty: the store cannot be a broker."""
     queue: str = QUEUE
-    """The queue of jobs without labels: the namespace of the store, so that namespaces do not meet here either."""
+    """The queue of jobs without labels, named after the namespace of the store to keep namespaces separate."""
 
 
 def broker_of_store(url: str) -> Broker:
-    """The Redis of a store as a broker, without the options that only the store knows.
+    """The Redis server of a store as a broker, without the options that only the store understands.
 
     >>> broker_of_store("valkey://redis.example:6379/2?namespace=team-a")
     Broker(url='redis://redis.example:6379/2', queue='team-a')
@@ -59,7 +59,7 @@ def queue_of(labels: Sequence[str], queue: str = QUEUE) -> str:
 
 
 def queues_of(labels: Sequence[str], queue: str = QUEUE) -> list[str]:
-    """The queues that a worker with these labels consumes: every job whose needs it meets.
+    """The queues that a worker with these labels consumes: those of every subset of its labels.
 
     >>> queues_of(("gpu",))
     ['switchgear', 'switchgear.gpu']
@@ -67,16 +67,16 @@ def queues_of(labels: Sequence[str], queue: str = QUEUE) -> list[str]:
     chosen = sorted(set(labels))
     if joined := [each for each in chosen if "+" in each]:
         raise ValueError(f"{joined[0]!r} contains '+', which joins labels: separate them by commas")
-    if len(chosen) > MOST_LABELS:
-        raise ValueError(f"{len(chosen)} labels are given: a worker can have at most {MOST_LABELS}")
+    if len(chosen) > MAX_LABELS:
+        raise ValueError(f"{len(chosen)} labels are given: a worker can have at most {MAX_LABELS}")
     sizes = range(len(chosen) + 1)
     return [queue_of(each, queue) for size in sizes for each in combinations(chosen, size)]
 
 
 def application(broker: Broker, execute: Callable[[str], str] | None = None) -> Celery:
-    """The application over a broker; a worker passes what it does with the id of a run."""
-    made = Celery("switchgear", broker=broker.url, set_as_current=False)
-    made.conf.update(
+    """The application for a broker; `execute` is what a worker does with the id of a run."""
+    app = Celery("switchgear", broker=broker.url, set_as_current=False)
+    app.conf.update(
         task_ignore_result=True,
         task_default_queue=broker.queue,
         task_acks_late=True,
@@ -92,12 +92,12 @@ def application(broker: Broker, execute: Callable[[str], str] | None = None) -> 
         task_serializer="json",
     )
     if execute is not None:
-        made.task(execute, name=TASK)
-    return made
+        app.task(execute, name=TASK)
+    return app
 
 
 class Threads(TaskPool):  # type: ignore[misc]  # Celery has no types
-    """Celery's threads, whose number its autoscaler can change. Idle ones cost nothing and stay."""
+    """Celery's thread pool, resizable by its autoscaler. Idle threads are cheap, so they are kept."""
 
     def grow(self, count: int) -> None:
         self.limit += count
@@ -113,11 +113,11 @@ class Publisher:
     def __init__(self, broker: Broker) -> None:
         self._app, self._queue = application(broker), broker.queue
         self.label = redact(broker.url)
-        # The batch tries again itself, and Ctrl-C must not wait for it.
+        # The batch itself retries, and Ctrl-C must not wait for the broker.
         self._app.conf.broker_transport_options = {"max_retries": 1, "interval_start": 0}
 
     def __call__(self, run: str, labels: tuple[str, ...]) -> None:
-        """Send the id to the queue of these labels. Raises what the broker's client raises."""
+        """Send the id to the queue of these labels. Raises the errors of the broker's client."""
         queue = queue_of(labels, self._queue)
         self._app.send_task(TASK, (run,), queue=queue, retry=False, ignore_result=True)
 

@@ -1,7 +1,7 @@
 """The batch's side: orders attempts from workers, mirrors their records, and applies their work.
 
-`RemoteAttempts` performs an attempt as `run_attempt` does, but on another host. The scheduler, its budget,
-its circuit and its records are the same in both modes.
+`RemoteAttempts` replaces `run_attempt`, and performs attempts on other hosts. The scheduler, its budget, its
+circuit and its records are the same in both modes.
 """
 
 import os
@@ -53,15 +53,15 @@ from switchgear._run.state import RunState
 from switchgear._run.view import RunView, guarded
 
 T = TypeVar("T")
-FIRST_LOOK_S, LAST_LOOK_S, LOOK_SHARE = 0.02, 1.0, 0.1
-"""Seconds between looks at a job: a tenth of the time since it last changed, within these limits."""
-AFTER_DROP_S = 1.0
-"""After how long an id is sent again that a worker with an older version was given; longer each time."""
-FIRST_REPEAT_S, LAST_REPEAT_S = 10.0, 300.0
-"""After how long without a claim an id is sent again; the wait doubles up to the second."""
+MIN_POLL_S, MAX_POLL_S, POLL_SHARE = 0.02, 1.0, 0.1
+"""Limits of the poll interval in seconds, and its share of the time since the job last changed."""
+RESEND_AFTER_DROP_S = 1.0
+"""Seconds until an id is sent again that a worker left to others, times the number of such workers."""
+MIN_RESEND_S, MAX_RESEND_S = 10.0, 300.0
+"""Seconds until an unclaimed id is sent again: the wait doubles from the first to the second."""
 
 Publish = Callable[[str, tuple[str, ...]], None]
-"""Send the id of a run to the workers that have these labels. May raise."""
+"""Sends the id of a run to the workers that have these labels. May raise."""
 
 
 class RemoteContext(NamedTuple):
@@ -75,14 +75,14 @@ class RemoteContext(NamedTuple):
     adopt: AbstractSet[str] = frozenset()
     """Tasks that were running when an earlier process of this batch ended: their outcomes count."""
     repository: str = ""
-    said: Callable[[str], None] = lambda _: None
+    show: Callable[[str], None] = lambda _: None
     """Shows a message to the user."""
     broker: str = ""
-    """Its URL without a password."""
+    """The URL of the broker without its password."""
 
 
 class _Reported:
-    """What was reported for the whole batch, so that not every task reports it."""
+    """What was reported once for the whole batch, rather than by every task."""
 
     def __init__(self) -> None:
         self.labels: set[tuple[str, ...]] = set()
@@ -98,57 +98,57 @@ class RemoteAttempts:
         self._adopt = set(context.adopt)
         self._time = on or Time()
         self._missing: set[str] = set()
-        """Runs whose work did not arrive or could not be applied: it stays in the store."""
+        """Runs whose work did not arrive or could not be applied: their jobs stay in the store."""
         self._starts: dict[str, Parcel] = {}
         self._sending = threading.Lock()
         self._reported = _Reported()
 
-    def __call__(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
-        """Order the attempt, wait for its end, and bring its work home.
+    def __call__(self, shared: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+        """Order the attempt, wait for its end, and apply its work here.
 
-        Holds the locks of the run in the meantime: no other process of this host may resume it.
+        Holds the locks of the run in the meantime, so that no other process of this host resumes it.
         """
-        record, folder = _record_of(place, attempt), Path(attempt.progress.folder or "")
+        record, folder = _record_of(shared, attempt), Path(attempt.progress.folder or "")
         try:
-            locks = take_locks(record, task_name(folder, options_of(place, attempt.task)))
+            locks = take_locks(record, task_name(folder, options_of(shared, attempt.task)))
         except RunConflict as conflict:
             return AttemptOutcome(None, str(conflict), began=False)
         try:
-            return self._performed(place, attempt)
+            return self._perform(shared, attempt)
         finally:
             for lock in locks:
                 lock.release()
 
-    def _performed(self, place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+    def _perform(self, shared: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
         name, run = attempt.task.name, attempt.progress.run or ""
         attempt = attempt._replace(view=guarded(attempt.view, RunView()))
         adopt = name in self._adopt
-        self._adopt.discard(name)  # once: the next attempt of this process is a new one
+        self._adopt.discard(name)  # only once: the next attempt of this process is a new one
         try:
-            job = self._patiently(attempt, lambda: self._ordered(place, attempt, adopt=adopt))
+            job = self._retry(attempt, lambda: self._order(shared, attempt, adopt=adopt))
         except (TransferError, ParcelTooLarge) as problem:
-            _record_of(place, attempt).discard()
+            _record_of(shared, attempt).discard()
             return AttemptOutcome(None, str(problem), began=False)
-        except StoreError as trouble:  # the user did not want to wait for it
-            return self._not_ordered(place, attempt, trouble)
+        except StoreError as trouble:  # the user interrupted the wait for the store
+            return self._not_ordered(shared, attempt, trouble)
         branch = job.spec.branch  # workers with an older version save the job without it
-        job = self._awaited(_Mirror(place, attempt, self._context), job)
+        job = self._wait_for_end(_Mirror(shared, attempt, self._context), job)
         job = job._replace(spec=job.spec._replace(branch=job.spec.branch or branch))
-        return self._brought_home(place, attempt, run, job)
+        return self._apply_outcome(shared, attempt, run, job)
 
     def _not_ordered(
-        self, place: AttemptDependencies, attempt: Attempt, trouble: StoreError
+        self, shared: AttemptDependencies, attempt: Attempt, trouble: StoreError
     ) -> AttemptOutcome:
-        record = _record_of(place, attempt)
+        record = _record_of(shared, attempt)
         begun = read_run(record)
         state = RunState() if begun is None else RunState.load(begun["state"])
         values = _end_values(state, ExitReason.INTERRUPTED, f"stopped while {trouble}")
         record.discard()
-        outcome = outcome_of(values, place, attempt.task, record.id, shown_by="")
+        outcome = outcome_of(values, shared, attempt.task, record.id, shown_by="")
         return outcome._replace(began=False)
 
-    def _patiently(self, attempt: Attempt, work: Callable[[], T]) -> T:
-        """Do it as soon as the store can be reached; after a request to stop, raise what the store raises."""
+    def _retry(self, attempt: Attempt, work: Callable[[], T]) -> T:
+        """Retry until the store can be reached; after a request to stop, raise its error."""
         shown = False
         while True:
             try:
@@ -157,17 +157,17 @@ class RemoteAttempts:
                 if attempt.interrupt is not None and attempt.interrupt.asked:
                     raise
                 if not shown:
-                    self._context.said(f"[{attempt.task.name}] {trouble}; waiting for the store")
+                    self._context.show(f"[{attempt.task.name}] {trouble}; waiting for the store")
                 shown = True
                 time.sleep(1.0)
 
-    def _ordered(self, place: AttemptDependencies, attempt: Attempt, *, adopt: bool) -> RemoteJob:
+    def _order(self, shared: AttemptDependencies, attempt: Attempt, *, adopt: bool) -> RemoteJob:
         jobs, task, run = self._context.jobs, attempt.task, attempt.progress.run or ""
         job = jobs.get(run)
         if job is not None and core.is_open(job, adopt=adopt):
             return job
-        folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
-        options = options_of(place, task)
+        folder, record = Path(attempt.progress.folder or ""), _record_of(shared, attempt)
+        options = options_of(shared, task)
         begun, claim = read_run(record), last_claim(record)
         was_continued_here = _iterations(begun) > _iterations(None if job is None else job.run)
         if job is not None and not was_continued_here and self._has_work(job):
@@ -176,7 +176,7 @@ class RemoteAttempts:
         if was_continued_here:  # by `switchgear resume`
             job = None
         if job is not None and begun is not None and begun.get(MISSING):
-            self._bring_earlier(attempt, job)
+            self._apply_earlier(attempt, job)
         order = 1 if job is None else job.order + 1
         name = f"{run}-{order}"
         try:
@@ -186,7 +186,7 @@ class RemoteAttempts:
         if earlier is not None and job is None:
             claim = earlier.claim
             jobs.forget(earlier)
-        parcel = self._sent(folder, now, name)
+        parcel = self._send_folder(folder, now, name)
         spec = JobSpec(
             run,
             self._context.batch,
@@ -200,10 +200,12 @@ class RemoteAttempts:
             attempt.progress.timeout_s,
             self._context.labels.get(task.name, ()),
             self._context.repository,
-            place.owner_of(options.agent_label),
+            shared.owner_of(options.agent_label),
             now.branch,
         )
-        if job is not None:  # the same run again: from its own start, with the folder as it is now
+        if (
+            job is not None
+        ):  # the same run again: it keeps its start, and the folder is sent as it is now
             return jobs.order(spec, work=parcel)
         lines = (
             []
@@ -213,7 +215,7 @@ class RemoteAttempts:
         return jobs.order(spec, run=begun, iterations=lines, claim=claim)
 
     def _has_work(self, job: RemoteJob) -> bool:
-        """Whether a completed job has work that is not here: otherwise its task would be done."""
+        """Whether the job completed its task, and its work can still be fetched."""
         if (job.outcome or {}).get("exit_reason") != ExitReason.COMPLETED:
             return False
         if job.work.name:
@@ -223,25 +225,25 @@ class RemoteAttempts:
                 return False
         return True
 
-    def _sent(self, folder: Path, now: Snapshot, name: str) -> Parcel:
-        """The state of a folder in the store; tasks that start from the same commit share a parcel."""
+    def _send_folder(self, folder: Path, now: Snapshot, name: str) -> Parcel:
+        """Send the state of a folder to the store; tasks that start from the same commit share a parcel."""
         if not now.is_clean:
             reference = f"{REFERENCE}/{name}"
             sent = self._context.jobs.send(
-                name, bundled(folder, reference, without=self._shared(folder))
+                name, bundled(folder, reference, without=self._fetchable_commits(folder))
             )
             return Parcel(sent, now.commit, now.head, reference)
         with self._sending:
             known = self._starts.get(now.commit)
             if known is None:
-                bundle = bundled(folder, "HEAD", without=self._shared(folder))
+                bundle = bundled(folder, "HEAD", without=self._fetchable_commits(folder))
                 token = f"{self._context.batch}-{secrets.token_hex(4)}"
                 sent = self._context.jobs.send(f"{token}-{now.commit[:12]}", bundle)
                 known = self._starts[now.commit] = Parcel(sent, now.commit, now.head, "HEAD")
         return known
 
-    def _shared(self, folder: Path) -> tuple[str, ...]:
-        """Commits that every host can fetch: those that the repository is known to have."""
+    def _fetchable_commits(self, folder: Path) -> tuple[str, ...]:
+        """The commits that every host can fetch from the repository, as far as known."""
         if not self._context.repository:
             return ()
         try:
@@ -250,23 +252,22 @@ class RemoteAttempts:
         except GitError:
             return ()
 
-    def _awaited(self, mirror: "_Mirror", job: RemoteJob) -> RemoteJob:
+    def _wait_for_end(self, mirror: "_Mirror", job: RemoteJob) -> RemoteJob:
         """Wait until the job is finished; send its id again when no worker claims it."""
         jobs, run = self._context.jobs, job.spec.run
         interrupt = mirror.attempt.interrupt or Interrupt()
-        sending = _Sending(self._context, job.spec.labels, self._time, self._reported)
+        sending = _Sender(self._context, job.spec.labels, self._time, self._reported)
         lost, changed_s, seen = "", time.monotonic(), (job.state, job.claim, job.written)
         while True:
             try:
                 found = jobs.get(run)
                 if found is None:
-                    return _without_job(job)
+                    return _lost_by_store(job)
                 job = found
                 if (now := (job.state, job.claim, job.written)) != seen:
                     seen, changed_s = now, time.monotonic()
-                mirror.update(
-                    job
-                )  # before the id is sent: else this host could continue the run, too
+                # Before the id is sent: otherwise this host could continue the run, too.
+                mirror.update(job)
                 if job.state is JobState.DONE:
                     return job
                 if interrupt.asked:
@@ -279,23 +280,23 @@ class RemoteAttempts:
                 lost = ""
             except StoreError as trouble:
                 if not lost:
-                    self._context.said(
+                    self._context.show(
                         f"[{mirror.attempt.task.name}] {trouble}; waiting for the store"
                     )
                 lost = str(trouble)
-            share_s = LOOK_SHARE * (time.monotonic() - changed_s)
-            time.sleep(max(FIRST_LOOK_S, min(share_s, LAST_LOOK_S)))
+            poll_s = POLL_SHARE * (time.monotonic() - changed_s)
+            time.sleep(max(MIN_POLL_S, min(poll_s, MAX_POLL_S)))
 
     def _stop(self, job: RemoteJob, requests: int) -> None:
         jobs = self._context.jobs
         jobs.request_stop(job.spec.run, Stop.GENTLY if requests == 1 else Stop.NOW)
         jobs.withdraw(job.spec.run, _interrupted(job))
 
-    def _brought_home(
-        self, place: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
+    def _apply_outcome(
+        self, shared: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
     ) -> AttemptOutcome:
-        """The outcome; the work is in `refs/switchgear/runs/RUN` and, if nothing forbids it, in the folder."""
-        folder, record = Path(attempt.progress.folder or ""), _record_of(place, attempt)
+        """Fetch the work to `refs/switchgear/runs/RUN`, apply it if possible, and return the outcome."""
+        folder, record = Path(attempt.progress.folder or ""), _record_of(shared, attempt)
         values, how, missing = dict(job.outcome or {}), "", ""
         self._missing.discard(run)
         if job.work.commit and job.written:
@@ -311,29 +312,29 @@ class RemoteAttempts:
         if missing:
             self._missing.add(run)
             values = without_work(values, missing)
-        outcome = outcome_of(values, place, attempt.task, run, shown_by=how)
+        outcome = outcome_of(values, shared, attempt.task, run, shown_by=how)
         clear_announcement(record.path)
         result = outcome.result
-        if result is None:  # no worker could begin or end it: its record still ends
+        if result is None:  # no worker could start or end the run: end its record here
             ended = _ended_here(job, ExitReason.AGENT_ERROR, outcome.problem)
-            result = outcome_of(ended, place, attempt.task, run, shown_by=how).result
+            result = outcome_of(ended, shared, attempt.task, run, shown_by=how).result
         if result is not None:
-            result = write_end(record, result, how, place.report, is_missing=bool(missing))
+            result = write_end(record, result, how, shared.report, is_missing=bool(missing))
         if outcome.result is not None and result is not None:
             attempt.view.ended(result)
         return outcome
 
     def _fetch_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> None:
         def fetch() -> bytes:
-            return self._patiently(attempt, lambda: self._context.jobs.fetch(job.work.name))
+            return self._retry(attempt, lambda: self._context.jobs.fetch(job.work.name))
 
         folder = Path(attempt.progress.folder or "")
         bring(fetch, folder, job.work, job.spec.repository, reference)
 
     def _apply_work(self, attempt: Attempt, job: RemoteJob, reference: str) -> str:
-        """Apply the work to the folder. Returns why it has to wait; empty: it need not.
+        """Apply the work to the folder. Returns why that must wait; empty: it need not.
 
-        If it can never be applied, that is reported: the user merges it.
+        If the work can never be applied, a message tells the user to merge it.
         """
         folder, run = Path(attempt.progress.folder or ""), job.spec.run
         try:
@@ -347,22 +348,22 @@ class RemoteAttempts:
         if job.order > 1:
             drop(folder, (f"{run}-{job.order - 1}",))
         if problem is not None:
-            self._context.said(f"[{attempt.task.name}] {problem}; the work is in {reference}")
+            self._context.show(f"[{attempt.task.name}] {problem}; the work is in {reference}")
         return ""
 
-    def _bring_earlier(self, attempt: Attempt, job: RemoteJob) -> None:
-        """Apply the work of an attempt that ended without it: the next attempt continues from there."""
+    def _apply_earlier(self, attempt: Attempt, job: RemoteJob) -> None:
+        """Apply the work that an earlier attempt could not: the next attempt continues from there."""
         reference = f"refs/switchgear/runs/{job.spec.run}"
         try:
             self._fetch_work(attempt, job, reference)
         except TransferError as error:
             problem = f"the work on {job.holder} did not arrive: {error}"
-            self._context.said(f"[{attempt.task.name}] {problem}")
+            self._context.show(f"[{attempt.task.name}] {problem}")
         else:
             self._apply_work(attempt, job, reference)
 
     def forget(self, runs: Iterable[str]) -> None:
-        """Remove the jobs of runs whose records and work are here."""
+        """Remove the finished jobs of these runs, except those whose work is missing here."""
         jobs, forgotten = self._context.jobs, list[str]()
         for run in runs:
             job = None if run in self._missing else jobs.get(run)
@@ -372,8 +373,8 @@ class RemoteAttempts:
         jobs.drop_leftovers(forgotten)
 
 
-class _Sending:
-    """Sends one id, and again when it may have been lost. Duplicates are harmless: a claim is exclusive."""
+class _Sender:
+    """Sends one id, and sends it again when it may be lost. Duplicates are harmless: a claim is exclusive."""
 
     def __init__(
         self,
@@ -384,31 +385,31 @@ class _Sending:
     ) -> None:
         self._context, self._labels, self._time = context, labels, on
         self._reported, self._sent = reported, False
-        self._due_s, self._wait_s = on.clock(), FIRST_REPEAT_S
+        self._due_s, self._wait_s = on.clock(), MIN_RESEND_S
         self._claim = self._drops = 0
 
     def send_if_due(self, job: RemoteJob, now_s: float) -> None:
-        if job.claim != self._claim:  # a worker had it: if that one is lost, do not wait for long
-            self._claim, self._wait_s, self._due_s = job.claim, FIRST_REPEAT_S, self._time.clock()
-        if job.drops > self._drops:  # the next worker may have a newer version
-            self._drops, self._wait_s = job.drops, FIRST_REPEAT_S
-            wait_s = min(AFTER_DROP_S * job.drops, FIRST_REPEAT_S)
+        if job.claim != self._claim:  # a worker claimed the job: if it is lost, resend soon
+            self._claim, self._wait_s, self._due_s = job.claim, MIN_RESEND_S, self._time.clock()
+        if job.drops > self._drops:  # another worker may have a newer version
+            self._drops, self._wait_s = job.drops, MIN_RESEND_S
+            wait_s = min(RESEND_AFTER_DROP_S * job.drops, MIN_RESEND_S)
             self._due_s = min(self._due_s, self._time.clock() + wait_s)
         if job.state is JobState.RUNNING and now_s < job.until_s:
             return
         if self._time.clock() < self._due_s:
             return
         self._due_s = self._time.clock() + self._wait_s
-        self._wait_s = min(2 * self._wait_s, LAST_REPEAT_S)
+        self._wait_s = min(2 * self._wait_s, MAX_RESEND_S)
         try:
             self._context.publish(job.spec.run, self._labels)
-        except Exception as error:  # noqa: BLE001  whatever the broker's client raises
+        except Exception as error:  # noqa: BLE001  brokers have clients of many kinds
             if not self._reported.broker_is_lost:
-                self._context.said(
+                self._context.show(
                     f"the broker {self._context.broker} cannot be reached ({error}); check that it runs, and "
                     "that --broker, SWITCHGEAR_BROKER or the store is right; trying again"
                 )
-            self._reported.broker_is_lost, self._wait_s = True, FIRST_REPEAT_S
+            self._reported.broker_is_lost, self._wait_s = True, MIN_RESEND_S
             self._due_s = self._time.clock() + 1.0
         else:
             self._reported.broker_is_lost = False
@@ -417,38 +418,38 @@ class _Sending:
             self._sent = True
 
     def _report_waiting(self, job: RemoteJob) -> None:
-        """Show once per labels that no worker takes a task: nothing else would show why it waits."""
+        """Report once per set of labels that no worker takes a task, so that the user knows why it waits."""
         if self._labels in self._reported.labels:
             return
         self._reported.labels.add(self._labels)
         which = f" with the labels {', '.join(self._labels)}" if self._labels else ""
         task = job.spec.task["name"]
-        self._context.said(
-            f"[{task}] no worker{which} has taken it for {FIRST_REPEAT_S:g} s: all are busy, or none is "
+        self._context.show(
+            f"[{task}] no worker{which} has taken it for {MIN_RESEND_S:g} s: all are busy, or none is "
             "running; waiting"
         )
 
 
 class _Mirror:
-    """Keeps the record of a run here as if it ran here, and calls the view."""
+    """Keeps the local record of a remote run up to date, and calls the view."""
 
     def __init__(
-        self, place: AttemptDependencies, attempt: Attempt, context: RemoteContext
+        self, shared: AttemptDependencies, attempt: Attempt, context: RemoteContext
     ) -> None:
         self.attempt = attempt
-        self._place, self._ordered_at = place, iso(time.time())
-        self._record = _record_of(place, attempt)
+        self._shared, self._ordered_at = shared, iso(time.time())
+        self._record = _record_of(shared, attempt)
         self._context = context
         self._seen: tuple[object, ...] = ()
         self._written = sum(1 for _ in self._record.iterations())
         self._begun = False
         self._failed = False
-        """Whether the record could not be written, which was reported."""
+        """Whether a failure to write the record was reported."""
         self._noted: set[str] = set()
         self._announced: tuple[int, int] | None = None
 
     def pass_messages_on(self) -> None:
-        """Let the worker read a message of an operator that was announced here."""
+        """Announce the messages of operators to the worker."""
         found = announcement(self._record.path)
         if found != self._announced:
             self._context.jobs.announce(self._record.id)
@@ -458,15 +459,15 @@ class _Mirror:
         for note in job.notes:
             if note not in self._noted:
                 self._noted.add(note)
-                self._context.said(f"[{self.attempt.task.name}] {note}")
+                self._context.show(f"[{self.attempt.task.name}] {note}")
         seen = (job.order, job.claim, job.written, job.state, job.run is None)
         if seen == self._seen:
             return
         try:
             self._write(job)
-        except OSError as error:  # the attempt continues elsewhere; the next look tries again
+        except OSError as error:  # the attempt continues elsewhere; the next poll tries again
             if not self._failed:
-                self._context.said(
+                self._context.show(
                     f"[{self.attempt.task.name}] its record cannot be written: {error}"
                 )
             self._failed = True
@@ -487,6 +488,7 @@ class _Mirror:
         self._record.write(run)
 
     def _localised(self, job: RemoteJob) -> dict[str, Any]:
+        """The run.json of the job with the folder and the process of this host."""
         pid, waits = os.getpid(), job.state is JobState.WAITING
         run = {
             **(self._unbegun(job) if job.run is None else job.run),
@@ -502,8 +504,8 @@ class _Mirror:
         return run
 
     def _unbegun(self, job: RemoteJob) -> dict[str, Any]:
-        """The record of a run that no worker has begun."""
-        options = options_of(self._place, self.attempt.task)
+        """The run.json of a run that no worker has started."""
+        options = options_of(self._shared, self.attempt.task)
         return {
             "id": self._record.id,
             "task": options.task,
@@ -515,8 +517,8 @@ class _Mirror:
         }
 
 
-def _record_of(place: AttemptDependencies, attempt: Attempt) -> RunFolder:
-    return RunFolder(place.runs / (attempt.progress.run or ""))
+def _record_of(shared: AttemptDependencies, attempt: Attempt) -> RunFolder:
+    return RunFolder(shared.runs / (attempt.progress.run or ""))
 
 
 def _spent(run: Mapping[str, Any] | None) -> int:
@@ -533,25 +535,25 @@ def _interrupted(job: RemoteJob) -> dict[str, Any]:
 
 
 def _given_up(job: RemoteJob) -> dict[str, Any]:
-    """The outcome of a job with which too many workers were lost, or which too many gave back."""
+    """The outcome of a job that too many workers lost or gave back."""
     is_lost, iteration = job.state is JobState.RUNNING, f"iteration {job.written + 1}"
     if is_lost:
-        lost = f"{core.MOST_LOSSES} workers in a row were lost during {iteration}"
+        lost = f"{core.MAX_LOSSES} workers in a row were lost during {iteration}"
         why = f"{lost}, the last one was {job.holder}: the task may be the cause"
     else:
-        why = f"{core.MOST_LOSSES} attempts at {iteration} failed in a row: {job.notes[-1]}"
+        why = f"{core.MAX_LOSSES} attempts at {iteration} failed in a row: {job.notes[-1]}"
     return {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": is_lost}
 
 
-def _without_job(job: RemoteJob) -> RemoteJob:
-    """The end of a job that the store has lost: its worker has stopped, and none can continue it."""
+def _lost_by_store(job: RemoteJob) -> RemoteJob:
+    """The job with an end, after the store lost it: its worker has stopped, and none can continue it."""
     why = "the store no longer has the job: it was emptied, or it restarted without its data"
     outcome = {**_ended_here(job, ExitReason.AGENT_ERROR, why), "unpriced": True}
     return job._replace(state=JobState.DONE, work=Parcel(), outcome=outcome)
 
 
 def _ended_here(job: RemoteJob, reason: ExitReason, sentence: str) -> dict[str, Any]:
-    """The outcome of a job that no worker ends."""
+    """The outcome of a job that ends without a worker."""
     state = RunState() if job.run is None else RunState.load(job.run["state"])
     values = _end_values(state, reason, sentence)
     return {**values, "began": bool(job.claim), "circuit": job.spec.circuit}

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, Self
 from switchgear._core import values
 
 SCHEMA = 1
-"""Grows when a worker with older code must not execute the job."""
-KEPT_NOTES = 20
-MOST_LOSSES = 10
-"""How many workers in a row may be lost during an iteration or give it back; then the job is given up."""
-
+"""Raised when workers with older code must not execute the job."""
+MAX_NOTES = 20
+MAX_LOSSES = 10
+"""How many workers in a row may be lost during an iteration, or give it back, before the job is given up."""
 
 _COMMIT = re.compile("(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 
@@ -39,10 +38,10 @@ class Stop(StrEnum):
 
 
 class Parcel(NamedTuple):
-    """Where a state of the folder is kept in the store, and what the bundle holds."""
+    """A state of a folder in the store, as a git bundle."""
 
     name: str = ""
-    """Its name and the number of its parts; empty: none."""
+    """The name of the bundle and its number of parts; empty: there is none."""
     commit: str = ""
     """The commit whose tree is the folder."""
     head: str = ""
@@ -59,17 +58,17 @@ class JobSpec(NamedTuple):
     task: Mapping[str, Any]
     """The fields of the task as it was written."""
     circuit: str
-    """The circuit of the loop: the same as if the task ran where the batch does."""
+    """The circuit of the loop: the same as if the task ran on the host of the batch."""
     start: Parcel
     """The state of the folder at the start of the run."""
     folder: Parcel = Parcel()
-    """The state of the batch's own folder when this was ordered: what comes back is applied to it."""
+    """The state of the batch's own folder when the attempt was ordered: the work is applied to it."""
     inside: str = ""
     """The folder of the task inside its repository; empty: the top."""
     grant_micros: int | None = None
     """What the attempt may spend beyond what its run has spent; `None`: no limit."""
     spent_micros: int = 0
-    """What the run had spent when this was ordered."""
+    """What the run had spent when the attempt was ordered."""
     timeout_s: float | None = None
     labels: tuple[str, ...] = ()
     """A worker must have all of them."""
@@ -78,11 +77,11 @@ class JobSpec(NamedTuple):
     owner: str = ""
     """The person to notify about the run, as on the host of the batch; empty: unknown."""
     branch: str = ""
-    """What the batch's own folder had checked out then, see `Snapshot`; empty: unknown."""
+    """The branch of the batch's own folder at that time, see `Snapshot`; empty: unknown."""
 
 
 class RemoteJob(NamedTuple):
-    """A job as it is stored. Immutable: each function below makes the next one."""
+    """A job as it is stored. Immutable: each function below returns the next version."""
 
     spec: JobSpec
     schema: int = SCHEMA
@@ -102,14 +101,14 @@ class RemoteJob(NamedTuple):
     work: Parcel = Parcel()
     """The partial work."""
     written: int = 0
-    """How many iterations the lines of this job hold."""
+    """The number of iterations that are saved with the job."""
     outcome: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
     """Why hosts could not execute it, newest last."""
     drops: int = 0
     """How often the id was given to a worker that does not execute the job, such as one with an older version."""
     losses: int = 0
-    """How many workers in a row were lost during the current iteration, or gave it back; the present one not counted."""
+    """How many earlier workers in a row were lost during the current iteration, or gave it back."""
 
     def dump(self) -> dict[str, Any]:
         return {**self._asdict(), "spec": self.spec._asdict(), "notes": list(self.notes)}
@@ -132,22 +131,22 @@ class RemoteJob(NamedTuple):
 
 
 def _parcel(data: Iterable[Any]) -> Parcel:
-    """A parcel as another host saved it; git gets its commits as arguments, which must not be options."""
-    made = Parcel(*data)
-    for commit in (made.commit, made.head):
+    """A parcel that another host saved. Its commits become arguments of git, so they must not be options."""
+    parcel = Parcel(*data)
+    for commit in (parcel.commit, parcel.head):
         if not _COMMIT.fullmatch(commit):
             raise ValueError(f"{commit!r} is not a commit")
-    return made
+    return parcel
 
 
 class LeaseLost(Exception):
-    """Another worker holds the job now, or it is finished: what this one did does not count."""
+    """Another worker holds the job now, or it is finished: the work under this claim is discarded."""
 
 
 def is_open(job: RemoteJob | None, *, adopt: bool) -> bool:
-    """Whether the batch need not order this attempt: it is running, or its outcome is to be adopted.
+    """Whether the batch need not order this attempt again: it is running, or its outcome can be adopted.
 
-    A batch that was killed and resumed thus finds its attempts where they are.
+    A batch that was killed and resumed continues its attempts in this way.
     """
     return job is not None and (adopt or job.state is not JobState.DONE)
 
@@ -155,9 +154,9 @@ def is_open(job: RemoteJob | None, *, adopt: bool) -> bool:
 def ordered(
     job: RemoteJob | None, spec: JobSpec, work: Parcel, run: Mapping[str, Any] | None
 ) -> RemoteJob:
-    """The job after the batch ordered this attempt; one that was finished starts again.
+    """The job after the batch ordered this attempt; a finished job starts again.
 
-    `work` is the parcel with the state of the folder now, `run` the run.json of a run that began elsewhere.
+    `work` is the parcel with the present state of the folder, `run` the run.json of a run that began elsewhere.
     """
     if job is None:
         return RemoteJob(spec, work=work, run=run)
@@ -176,10 +175,10 @@ def ordered(
 
 
 def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> RemoteJob | None:
-    """The job with a new claim; `None`: it is finished, or another worker is at work on it.
+    """The job with a new claim; `None`: it is finished, or another worker is executing it.
 
-    A worker that held it and did not return it was lost. What its agent spent after the last saved iteration is
-    unknown and not charged; a note reports it.
+    A worker whose claim has expired is lost. What its agent spent after the last saved iteration is unknown and
+    not charged; a note reports it.
     """
     if job.state is JobState.DONE or (job.state is JobState.RUNNING and now_s < job.until_s):
         return None
@@ -193,21 +192,21 @@ def claimed(job: RemoteJob, holder: str, now_s: float, lease_s: float) -> Remote
 
 
 def is_given_up(job: RemoteJob, now_s: float) -> bool:
-    """Whether the last worker that may try an iteration was lost with it, or gave it back."""
+    """Whether `MAX_LOSSES` workers in a row were lost during an iteration, or gave it back."""
     if job.state is JobState.WAITING:
-        return job.losses >= MOST_LOSSES
+        return job.losses >= MAX_LOSSES
     is_lost = job.state is JobState.RUNNING and now_s >= job.until_s
-    return is_lost and job.losses + 1 >= MOST_LOSSES
+    return is_lost and job.losses + 1 >= MAX_LOSSES
 
 
 def given_back(job: RemoteJob, why: str) -> RemoteJob:
-    """The job after its holder gave it back: the host is the cause, and another one may execute it."""
-    back = job._replace(state=JobState.WAITING, until_s=0.0, losses=job.losses + 1)
-    return with_note(passed_on(back), f"{job.holder} cannot execute it: {why}")
+    """The job after its holder gave it back because of a problem with its host."""
+    job = job._replace(state=JobState.WAITING, until_s=0.0, losses=job.losses + 1)
+    return with_note(passed_on(job), f"{job.holder} cannot execute it: {why}")
 
 
 def passed_on(job: RemoteJob) -> RemoteJob:
-    """The job after a worker was given its id and left it to others; the batch sends the id again soon."""
+    """The job after a worker received its id and left it to others; the batch sends the id again soon."""
     return job._replace(drops=job.drops + 1)
 
 
@@ -221,6 +220,6 @@ def held(job: RemoteJob, claim: int) -> RemoteJob:
 
 
 def with_note(job: RemoteJob, note: str) -> RemoteJob:
-    """The job with a note on why it was not executed; the same note is kept once."""
+    """The job with a note on why it was not executed; equal notes are kept once."""
     notes = (*(each for each in job.notes if each != note), note)
-    return job._replace(notes=notes[-KEPT_NOTES:])
+    return job._replace(notes=notes[-MAX_NOTES:])

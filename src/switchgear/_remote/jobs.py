@@ -1,4 +1,4 @@
-"""Jobs and parcels in the store: every change is one transaction, compared with what was read."""
+"""Jobs and parcels in the store: every change is one transaction that verifies what was read."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ JOBS = "job"
 NO_PARCEL = Parcel()
 PARCELS = "parcel"
 CHUNK_BYTES = 384 * 1024
-LARGEST_BYTES = 64_000_000
-"""The largest parcel: beyond that a repository that every host can fetch is the right way."""
+MAX_PARCEL_BYTES = 64_000_000
+"""Maximum size of a parcel: larger states need a repository that every host can fetch."""
 
 
 class ParcelTooLarge(SwitchgearError):
-    """A parcel that does not belong into the store."""
+    """A parcel that is too large for the store."""
 
 
 class Jobs:
@@ -51,13 +51,13 @@ class Jobs:
     ) -> RemoteJob:
         """Order an attempt. `run` and `iterations` are those of a run that began elsewhere.
 
-        `claim`: the newest one of a job of this run that was forgotten. Its numbers never begin again: a
+        `claim`: the newest claim of a removed job of this run. Claim numbers are never reused: otherwise a
         worker that was suspended since then would hold the new job.
         """
 
         def order(job: RemoteJob | None, _: float) -> RemoteJob:
-            made = core.ordered(job, spec, work, run)
-            return made if job else made._replace(written=len(iterations), claim=claim)
+            new = core.ordered(job, spec, work, run)
+            return new if job else new._replace(written=len(iterations), claim=claim)
 
         ordered: RemoteJob = self._change(spec.run, order, iterations)
         return ordered
@@ -65,7 +65,7 @@ class Jobs:
     def claim(self, run: str, holder: str, lease_s: float) -> RemoteJob | None:
         """Claim a job for `lease_s` seconds; `None`: there is nothing to do.
 
-        A job that newer code has written is not claimed, with a note.
+        A job that newer code has written is not claimed; a note says so.
         """
 
         def work(held: Any, now_s: float) -> Amended:
@@ -73,7 +73,7 @@ class Jobs:
                 return Amended(None)
             if held["schema"] > core.SCHEMA:
                 notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
-                notes, drops = sorted(set(notes))[-core.KEPT_NOTES :], held.get("drops", 0) + 1
+                notes, drops = sorted(set(notes))[-core.MAX_NOTES :], held.get("drops", 0) + 1
                 return Amended(None, {**held, "notes": notes, "drops": drops})
             found = RemoteJob.load(held)
             given_up = core.is_given_up(found, now_s)
@@ -97,7 +97,7 @@ class Jobs:
         self._change(run, passed_on)
 
     def renew(self, run: str, claim: int, lease_s: float) -> RemoteJob:
-        """Renew a claim. Returns the job, with what the batch requests. Raises `LeaseLost`."""
+        """Renew a claim. Returns the job, with the requests of the batch. Raises `LeaseLost`."""
 
         def renewed(job: RemoteJob | None, now_s: float) -> RemoteJob:
             return _held(job, claim)._replace(until_s=now_s + lease_s)
@@ -105,7 +105,7 @@ class Jobs:
         job: RemoteJob = self._change(run, renewed)
         return job
 
-    def look(self, run: str, claim: int) -> RemoteJob:
+    def held(self, run: str, claim: int) -> RemoteJob:
         """The job that this claim holds. Raises `LeaseLost`."""
         return _held(self.get(run), claim)
 
@@ -119,12 +119,12 @@ class Jobs:
         work: Parcel = NO_PARCEL,
         outcome: Mapping[str, Any] | None = None,
     ) -> None:
-        """Save progress, or with an `outcome` the end, under this claim. Raises `LeaseLost`."""
+        """Save progress under this claim; with an `outcome`, finish the job. Raises `LeaseLost`."""
 
         def saved(job: RemoteJob | None, _: float) -> RemoteJob:
             job = _held(job, claim)
             return job._replace(
-                run=record or job.run,  # empty: the worker could not begin it
+                run=record or job.run,  # empty: the worker could not start it
                 work=work if any(work) else job.work,
                 written=job.written + len(iterations),
                 state=job.state if outcome is None else JobState.DONE,
@@ -145,7 +145,7 @@ class Jobs:
         self._change(run, stopped)
 
     def announce(self, run: str) -> None:
-        """Let the worker look for messages of operators."""
+        """Make the worker read the messages of operators."""
 
         def announced(job: RemoteJob | None, _: float) -> RemoteJob | None:
             return None if job is None else job._replace(announced=job.announced + 1)
@@ -153,7 +153,7 @@ class Jobs:
         self._change(run, announced)
 
     def withdraw(self, run: str, outcome: Mapping[str, Any]) -> bool:
-        """Finish a job that no worker holds; False: one does, or it is finished already."""
+        """Finish a job that no worker holds. Returns False if a worker holds it, or it is finished."""
 
         def withdrawn(job: RemoteJob | None, now_s: float) -> RemoteJob | None:
             if job is None or core.claimed(job, "", now_s, 0.0) is None:
@@ -163,12 +163,13 @@ class Jobs:
         return self._change(run, withdrawn) is not None
 
     def forget(self, job: RemoteJob) -> None:
+        """Remove a job and its parcels."""
         for parcel in (job.spec.start, job.spec.folder, job.work):
             self.drop(parcel.name)
         self._ledger.remove(JOBS, job.spec.run)
 
     def drop_leftovers(self, runs: Iterable[str]) -> None:
-        """Remove the parcels of forgotten jobs that a killed worker has sent, but not saved with the job."""
+        """Remove parcels of removed jobs that a worker has sent, but not saved with the job before it was killed."""
         prefixes = tuple(f"{run}-" for run in runs)
         for key in self._ledger.keys(PARCELS):
             if key.startswith(prefixes):
@@ -178,9 +179,9 @@ class Jobs:
 
     def send(self, name: str, data: bytes) -> str:
         """Save a parcel. Returns its name with the number of its parts."""
-        if len(data) > LARGEST_BYTES:
+        if len(data) > MAX_PARCEL_BYTES:
             raise ParcelTooLarge(
-                f"{name} is {len(data) // 1_000_000} MB; at most {LARGEST_BYTES // 1_000_000} MB travel "
+                f"{name} is {len(data) // 1_000_000} MB; at most {MAX_PARCEL_BYTES // 1_000_000} MB travel "
                 "through the store: name a repository that every host can fetch (--repository URL)"
             )
         parts = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
@@ -219,9 +220,9 @@ class Jobs:
 
 
 def held_elsewhere(ledger: Ledger, run: Mapping[str, Any]) -> str:
-    """Where the work of a run is, if a batch on several hosts has not brought it here; empty: it is here.
+    """A message about a run whose work is still on another host; empty: its work is here.
 
-    `run` is what its run.json holds. To continue the run here would repeat the work and its cost.
+    `run` is the content of its run.json. Continuing such a run here would repeat the work and its cost.
     """
     if "host" not in run or run.get("end") is not None:
         return ""

@@ -34,12 +34,12 @@ from switchgear._text.redact import redact
 REFERENCE = "refs/switchgear/transfer"
 BRANCH = "switchgear-work"
 DETACHED = "(detached)"
-"""What git calls HEAD while no branch is checked out."""
+"""Git's name for HEAD while no branch is checked out."""
 FEW_OBJECTS = 100
-"""A parcel with fewer objects becomes single files, as in git: one more pack slows every command down."""
-MOST_STARTS = 4
-"""How many unpacked parcels a worker keeps."""
-_WHO = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
+"""A parcel with fewer objects is unpacked to single files, because every pack slows git down."""
+MAX_STARTS = 4
+"""Maximum number of unpacked parcels that a worker keeps."""
+_IDENTITY = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
 
@@ -53,7 +53,7 @@ class FolderBusyError(TransferError):
 
 class Snapshot(NamedTuple):
     commit: str
-    """Its tree is the folder; where nothing is uncommitted, HEAD itself."""
+    """The commit whose tree is the folder; HEAD itself if nothing is uncommitted."""
     head: str
     top: Path
     branch: str
@@ -106,18 +106,17 @@ def _committed(git: Git, head: str) -> str:
     with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
         index = Path(place) / "index"
         if (git.git_dir / "index").is_file():
-            shutil.copy2(
-                git.git_dir / "index", index
-            )  # git need not read every file; its time matters
+            # With the index and its time, git need not read every file.
+            shutil.copy2(git.git_dir / "index", index)
         git("add", "--all", ":/", index=index)
         tree = git("write-tree", index=index).strip()
-    return git(*_WHO, "commit-tree", tree, "-p", head, "-m", "switchgear transfer").strip()
+    return git(*_IDENTITY, "commit-tree", tree, "-p", head, "-m", "switchgear transfer").strip()
 
 
 def saved(folder: Path, notes: Path, name: str) -> str:
-    """Commit the state of a folder in which an agent works to `refs/switchgear/NAME`. Returns the commit.
+    """Commit the state of an agent's folder to `refs/switchgear/NAME`. Returns the commit.
 
-    Filters and attributes that the agent set cannot hide its work.
+    Filters and attributes that the agent sets cannot hide its work.
     """
     try:
         kept = open_tree(folder, notes).keep(name, f"switchgear {name}")
@@ -137,7 +136,7 @@ def drop(folder: Path, names: Iterable[str]) -> None:
 
 
 def bundled(folder: Path, reference: str, *, without: tuple[str, ...] = ()) -> bytes:
-    """The commit of a reference as a bundle; commits in `without` are known at the other end."""
+    """A bundle with the commit of a reference, without the commits that the receiver has."""
     known = [f"^{each}" for each in without]
     with tempfile.TemporaryDirectory(prefix="switchgear-") as place:
         file = Path(place) / "bundle"
@@ -184,9 +183,9 @@ def _check_out(folder: Path, parcel: Parcel) -> None:
 
 
 def _announce_ignored(folder: Path) -> None:
-    """Announce packed files that git ignores here to its index: they would be taken for deleted ones.
+    """Add packed files that git ignores here to the index as intended: otherwise they would count as deleted.
 
-    They were added by force and never committed, or only this host ignores them.
+    Such files were added by force and never committed, or only this host ignores them.
     """
     listed = run_git(folder, ["ls-files", "-z", "--others", "--ignored", "--exclude-standard"])
     if listed:
@@ -196,9 +195,9 @@ def _announce_ignored(folder: Path) -> None:
 
 
 class UnpackedStarts:
-    """Unpacks parcels, and keeps the repositories of the latest ones: many tasks start from one commit.
+    """Unpacks parcels, and keeps the latest repositories, because many tasks start from one commit.
 
-    Thread-safe. Each folder has its own copy, so that no agent can change the start of another task.
+    Thread-safe. Each folder gets its own copy, so that no agent can change the start of another task.
     """
 
     def __init__(self, root: Path) -> None:
@@ -217,13 +216,13 @@ class UnpackedStarts:
     def _copied(self, kept: Path, folder: Path, parcel: Parcel) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            with self._lock:  # so that it is not removed in the meantime
+            with self._lock:  # `_keep` must not remove it in the meantime
                 os.utime(kept)
                 shutil.copytree(kept, folder / ".git", symlinks=True)
             _check_out(folder, parcel)
         except FileNotFoundError:
             return False
-        except (OSError, shutil.Error, GitError):  # damaged: begin again
+        except (OSError, shutil.Error, GitError):  # damaged: unpack it again
             shutil.rmtree(kept, ignore_errors=True)
             return False
         return True
@@ -234,20 +233,20 @@ class UnpackedStarts:
             with self._lock:
                 self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
                 by_use = sorted(self._root.iterdir(), key=lambda each: each.lstat().st_mtime)
-                for old in by_use[: 1 - MOST_STARTS]:
+                for old in by_use[: 1 - MAX_STARTS]:
                     shutil.rmtree(old, ignore_errors=True)
                 with tempfile.TemporaryDirectory(prefix="new-", dir=self._root) as place:
                     new = Path(place) / "git"
                     shutil.copytree(folder / ".git", new, symlinks=True)
                     new.rename(kept)
         except (OSError, shutil.Error):
-            return  # only slower
+            return  # the next unpacking is only slower
 
 
 def receive(bundle: bytes, folder: Path, reference: str, into: str) -> None:
     """Bring the commit of a bundle's reference into a reference of the folder's repository.
 
-    As `git fetch` does, but without a look at all references and worktrees: a batch has many.
+    Unlike `git fetch`, it does not read all references and worktrees, of which a batch has many.
     """
     try:
         heads, needed, pack = _parts(bundle)
@@ -276,9 +275,15 @@ def bring(
     if parcel.name:
         receive(fetch(), folder, parcel.reference, into)
         return
-    words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+    arguments = [
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--no-recurse-submodules",
+    ]
     try:
-        run_git(folder, [*_NO_HOOKS, *words, repository, f"+{parcel.reference}:{into}"])
+        run_git(folder, [*_NO_HOOKS, *arguments, repository, f"+{parcel.reference}:{into}"])
         found = run_git(folder, ["rev-parse", "--verify", into]).strip()
     except GitError as error:
         why = str(error).removeprefix(f"git -c in {folder}: ")  # the cause fits into one line
@@ -300,10 +305,10 @@ def _parts(bundle: bytes) -> tuple[dict[str, str], list[str], bytes]:
 
 
 def apply(folder: Path, start: Parcel, work: Parcel, name: str, *, branch: str = "") -> str | None:
-    """Bring the folder from `start` to `work`. Returns why not, if the folder has changed since.
+    """Bring the folder from `start` to `work`. Returns why not, if the folder has changed since `start`.
 
-    Idempotent: a folder that is already like `work` stays as it is. `branch`: what was checked out
-    then, so that no other branch gets the work; empty: unknown.
+    Idempotent: a folder that already equals `work` is not changed. `branch` is the branch that was checked
+    out at `start`, so that no other branch gets the work; empty: unknown.
     """
     now = snapshot(folder, name)
     git = Git(now.top, now.top)
@@ -345,30 +350,30 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str, *, branch: str =
 
 
 def _has_commits(git: Git, now: Snapshot, work: Parcel) -> bool:
-    """Whether the agent committed: its HEAD has everything that this one has, and more."""
+    """Whether the agent committed: its HEAD contains this HEAD, and more."""
     return work.head != now.head and not git("rev-list", "-n1", now.head, f"^{work.head}")
 
 
 def _unstage(git: Git, before: str, after: str) -> None:
-    """Bring the paths that differ between two commits into the index; what else is staged stays."""
-    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after)
-    if paths := git(*words):
+    """Reset the paths that differ between two commits in the index; other staged paths stay."""
+    arguments = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after)
+    if paths := git(*arguments):
         named = ["--pathspec-from-file=-", "--pathspec-file-nul", "HEAD"]
         literal = {"GIT_LITERAL_PATHSPECS": "1"}
         run_git(git.top, ["reset", "--quiet", *named], stdin=paths, env=literal)
 
 
 def push(folder: Path, repository: str, work: str, reference: str) -> None:
-    """Push a commit to a repository, whatever the agent made of `origin`. Raises `TransferError`."""
-    words = ["push", "--quiet", "--force", "--no-recurse-submodules"]
+    """Push a commit to a repository by its URL, because the agent may change `origin`. Raises `TransferError`."""
+    arguments = ["push", "--quiet", "--force", "--no-recurse-submodules"]
     try:
-        run_git(folder, [*_NO_HOOKS, *words, repository, f"{work}:{reference}"])
+        run_git(folder, [*_NO_HOOKS, *arguments, repository, f"{work}:{reference}"])
     except GitError as error:
         raise TransferError(f"{reference} could not be pushed: {error}") from error
 
 
 def _patch(git: Git, start: str, work: str) -> None:
-    """Apply the difference of two commits to the working tree, whatever its bytes are."""
+    """Apply the difference of two commits to the working tree; works for any bytes."""
     diff = [
         "git",
         "diff",
@@ -379,13 +384,13 @@ def _patch(git: Git, start: str, work: str) -> None:
         start,
         work,
     ]
-    taken = ["git", *_NO_HOOKS, "apply", "--whitespace=nowarn", "--allow-empty", "-"]
+    patch = ["git", *_NO_HOOKS, "apply", "--whitespace=nowarn", "--allow-empty", "-"]
     environment = clean_environment()
     difference = subprocess.run(  # noqa: S603  the arguments are ours
         diff, cwd=git.top, env=environment, capture_output=True, check=False
     )
     applied = subprocess.run(  # noqa: S603
-        taken,
+        patch,
         cwd=git.top,
         env=environment,
         input=difference.stdout,
@@ -398,12 +403,12 @@ def _patch(git: Git, start: str, work: str) -> None:
 
 
 def _hidden_file(git: Git, start: str, work: str) -> str | None:
-    """A file that the work would replace although `start` does not have it; `None`: there is none.
+    """A file that the work would replace although it was not sent; `None`: there is none.
 
-    Git ignores it, or it is in a submodule: it was not sent, so the agent did not know it.
+    Git ignores the file, or it is in a submodule, so the agent could not know it.
     """
-    words = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", start, work)
-    fields = git(*words).split("\0")[:-1]
+    arguments = ("diff-tree", "-r", "-z", "--no-renames", "--name-status", start, work)
+    fields = git(*arguments).split("\0")[:-1]
     changes = list(zip(fields[1::2], fields[::2], strict=True))
     known = {name for name, kind in changes if kind != "A"}
     for name in (name for name, kind in changes if kind == "A"):

@@ -17,9 +17,9 @@ from switchgear._run.state import RunState
 from switchgear._stuck.timeouts import Estimate
 
 MISSING = "work_is_missing"
-"""In run.json: whether the folder of a run that ended elsewhere lacks its work."""
-LONGEST_LOG = 100_000
-"""How many characters of an agent's log travel with an iteration."""
+"""The key in run.json that marks a run that ended elsewhere and whose work is not in its folder."""
+MAX_LOG_CHARS = 100_000
+"""Characters of an agent's log that are saved with an iteration, from the end."""
 
 
 def task_values(task: Task) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def task_of(values: Mapping[str, Any]) -> Task:
 
 
 def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
-    """What a batch needs from an attempt; the state of its run is in run.json."""
+    """What a batch needs of the outcome of an attempt, as JSON values."""
     values: dict[str, Any] = {
         "problem": outcome.problem,
         "gave_up": outcome.gave_up,
@@ -61,9 +61,9 @@ def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
 
 
 def outcome_of(
-    values: Mapping[str, Any], place: AttemptDependencies, task: Task, run: str, *, shown_by: str
+    values: Mapping[str, Any], shared: AttemptDependencies, task: Task, run: str, *, shown_by: str
 ) -> AttemptOutcome:
-    """The inverse; `shown_by` is the command that shows the work where the batch runs."""
+    """The inverse of `outcome_values`; `shown_by` is the command that shows the work on the host of the batch."""
     rest = {key: values[key] for key in ("problem", "gave_up", "unpriced", "began")}
     if values["exit_reason"] is None:
         return AttemptOutcome(None, **rest)
@@ -77,7 +77,7 @@ def outcome_of(
         tuple(values["evidence"]),
         LoopStats(None, 0, None),
         RunState.load(values["state"]),
-        options_of(place, task),
+        options_of(shared, task),
         values["circuit"],
         held=values["held"],
         checkpoint=kept,
@@ -92,12 +92,12 @@ def iteration_values(record: RunFolder, facts: Mapping[str, Any]) -> dict[str, A
     texts = {}
     for key, file in (("prompt", record.prompt_file(number)), ("log", record.log_file(number))):
         with suppress(OSError):
-            texts[key] = file.read_text(encoding="utf-8", errors="replace")[-LONGEST_LOG:]
+            texts[key] = file.read_text(encoding="utf-8", errors="replace")[-MAX_LOG_CHARS:]
     return {"facts": facts, "number": number, **texts}
 
 
 def write_iterations(record: RunFolder, iterations: Iterable[Mapping[str, Any]]) -> int:
-    """Write iterations that the folder does not have yet. Returns how many it has now."""
+    """Write the iterations that the folder does not have. Returns the number that it has now."""
     have = sum(1 for _ in record.iterations())
     total = 0
     for total, each in enumerate(iterations, 1):
@@ -125,7 +125,7 @@ def read_run(record: RunFolder) -> dict[str, Any] | None:
 
 
 def without_work(values: Mapping[str, Any], problem: str) -> dict[str, Any]:
-    """The outcome of an attempt whose work is not here: it is not done."""
+    """The outcome of an attempt whose work did not arrive: the task is not done."""
     if values["exit_reason"] is None:
         return {**values, "problem": f"{values['problem']}; {problem}"}
     if values["exit_reason"] != ExitReason.COMPLETED:
@@ -141,10 +141,10 @@ def write_end(
     *,
     is_missing: bool,
 ) -> RunResult:
-    """Write the end of a run that ended elsewhere with what is here: paths, report and receipt.
+    """Complete the record of a run that ended elsewhere with the paths, report and receipt of this host.
 
-    `shown_by` is the command that shows the work where the batch runs; empty: there is none. `is_missing`:
-    the work did not arrive, or could not be applied yet. A run that no worker ended ends here. Returns the result with the paths.
+    `shown_by` is the command that shows the work on this host; empty: there is none. `is_missing`: the work
+    did not arrive, or could not be applied yet. Returns the result with the paths.
     """
     try:
         run = record.read()

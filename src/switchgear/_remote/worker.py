@@ -57,20 +57,20 @@ from switchgear._run.view import RunView
 from switchgear._text.redact import redact
 
 T = TypeVar("T")
-NOT_SENT = (TransferError, ParcelTooLarge, GitError, OSError)
-"""What is raised where the work cannot be sent."""
-LOOK_S = 1.0
-"""Seconds until a worker knows what the batch requests: to stop, or to read messages of operators."""
+SEND_ERRORS = (TransferError, ParcelTooLarge, GitError, OSError)
+"""Raised if the work cannot be sent."""
+POLL_S = 1.0
+"""Seconds between checks for requests of the batch: to stop, or to read messages of operators."""
 LEASE_S = 60.0
-"""How long a claim is valid. A lost worker delays its job by at most this."""
+"""Seconds for which a claim is valid: the maximum delay of a job by a lost worker."""
 FILES, LOCK = "files", "lock"
-"""In the folder of an attempt: the repository in which the agent works, and the lock of its process."""
+"""In the folder of an attempt: the agent's repository, and the lock of the process."""
 REST_S = 30.0
-"""How long a worker takes no tasks after it gave one back: its host is the cause, and others should have them."""
+"""Seconds for which a worker accepts no tasks after it gave one back because of a problem with its host."""
 
 
 class Rest:
-    """When a worker takes tasks again; shared by its threads."""
+    """A pause in which a worker accepts no tasks; shared by its threads."""
 
     def __init__(self, rest_s: float = REST_S) -> None:
         self._rest_s, self._until_s = rest_s, -math.inf
@@ -79,22 +79,22 @@ class Rest:
         self._until_s = time.monotonic() + self._rest_s
 
     def left_s(self) -> float:
-        """The remaining seconds; 0: it takes tasks."""
+        """The remaining seconds; 0: the worker accepts tasks."""
         return max(0.0, self._until_s - time.monotonic())
 
 
-class GivenBack(Exception):
-    """Raised where this host cannot execute a job that another one may."""
+class HostUnfit(Exception):
+    """Raised if this host cannot execute a job that another host may be able to execute."""
 
 
 class WorkerContext(NamedTuple):
-    """What a worker process works with."""
+    """The environment of a worker process."""
 
     jobs: Jobs
-    place: AttemptDependencies
-    """Its `runs` are unused: each attempt has a folder of its own."""
+    shared: AttemptDependencies
+    """Its `runs` are unused: each attempt has its own folder."""
     root: Path
-    """Where this host keeps folders of attempts."""
+    """The parent folder of this host's attempts."""
     starts: UnpackedStarts
     rest: Rest
     lease_s: float = LEASE_S
@@ -108,42 +108,42 @@ def host_name() -> str:
 def execute(context: WorkerContext, run: str) -> str:
     """Execute the job of a run, if there is something to do. Returns the result as a text.
 
-    After a failure that is the fault of this host, its slots stay taken for a while: otherwise the worker that
-    executes nothing would be the first one that is free for each task.
+    After a failure that this host caused, its slots stay occupied for a while: otherwise a worker that can
+    execute nothing would always be free, and receive every task.
     """
     if context.rest.left_s():
         with suppress(StoreError):
             context.jobs.pass_on(run)
         result = "left to other workers"
     else:
-        result = _executed(context, run)
+        result = _claim_and_execute(context, run)
     time.sleep(context.rest.left_s())
     return result
 
 
-def _executed(context: WorkerContext, run: str) -> str:
-    # A host that the store cannot be reached from would otherwise be the first one that takes each id.
+def _claim_and_execute(context: WorkerContext, run: str) -> str:
+    # Wait for the store: a host that cannot reach it would otherwise receive and drop every id.
     lease_s = context.lease_s
-    job = _patiently(lambda: context.jobs.claim(run, host_name(), lease_s), REST_S)
+    job = _retry(lambda: context.jobs.claim(run, host_name(), lease_s), REST_S)
     if job is None:
         return "nothing to do"
     try:
         with _attempt_folder(context.root, f"{run}-{job.claim}-") as folder:
-            return _saved(context, job, folder)
-    except (GivenBack, OSError) as cause:
+            return _execute_claimed(context, job, folder)
+    except (HostUnfit, OSError) as cause:
         context.rest.begin()
         with suppress(LeaseLost, StoreError):  # then the claim expires
             context.jobs.give_back(run, job.claim, " ".join(redact(str(cause)).split()))
         return f"given back: {cause}"
 
 
-def _saved(context: WorkerContext, job: RemoteJob, folder: Path) -> str:
+def _execute_claimed(context: WorkerContext, job: RemoteJob, folder: Path) -> str:
     """Execute a job and save its result."""
     record = RunFolder(folder / "runs" / job.spec.run)
     with _Renewal(context, job, record) as renewal:
         saving = _Saving(context, job, record, folder / FILES, renewal)
         try:
-            return _attempted(context, job, saving, renewal)
+            return _run_job(context, job, saving, renewal)
         except LeaseLost as lost:
             return f"discarded: {lost}"
         finally:
@@ -153,7 +153,7 @@ def _saved(context: WorkerContext, job: RemoteJob, folder: Path) -> str:
 
 @contextmanager
 def _attempt_folder(root: Path, prefix: str) -> Iterator[Path]:
-    """A folder for an attempt, which is removed at its end, or by `remove_leftovers`, while it has a lock."""
+    """Yields a folder for an attempt, removed at the end or by `remove_leftovers`, unless its lock was removed."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = Path(mkdtemp(prefix=prefix, dir=root))
     with folder_lock(folder, f"attempt {folder.name}"):
@@ -172,20 +172,20 @@ def remove_leftovers(root: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of an attempt; the lock last, so that what an agent still writes is removed later."""
+    """Remove the folder of an attempt; the lock last, so that files written meanwhile are removed later."""
     shutil.rmtree(folder / FILES, ignore_errors=True)
     if not (folder / FILES).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Renewal:
-    """Renews the claim of one job in a thread, and passes on what the batch requests."""
+    """Renews the claim of one job in a thread, and passes on the requests of the batch."""
 
     def __init__(self, context: WorkerContext, job: RemoteJob, record: RunFolder) -> None:
         self.interrupt = Interrupt()
         self.lost = False
         self.has_record = False
-        """Whether the record of the run is rebuilt, so that messages of operators can be announced to it."""
+        """Whether the record of the run is rebuilt: then messages of operators can be announced to the run."""
         self._context, self._job, self._record = context, job, record
         self._over = threading.Event()
         self._thread = threading.Thread(
@@ -209,11 +209,11 @@ class _Renewal:
     def _renew(self) -> None:
         lease_s, run, claim = self._context.lease_s, self._job.spec.run, self._job.claim
         renewed_s, announced = time.monotonic(), 0
-        while not self._over.wait(min(LOOK_S, lease_s / 4)):
+        while not self._over.wait(min(POLL_S, lease_s / 4)):
             asked_s = time.monotonic()
             try:
                 if asked_s - renewed_s < lease_s / 4:
-                    job = self._context.jobs.look(run, claim)
+                    job = self._context.jobs.held(run, claim)
                 else:
                     job = self._context.jobs.renew(run, claim, lease_s)
                     renewed_s = asked_s
@@ -250,7 +250,7 @@ class _Saving(RunView):
         self._context, self._job, self._renewal = context, job, renewal
         self.record, self.folder = record, folder
         self.keeps_folder = False
-        """Whether the work is only in the folder, because it could not be sent."""
+        """Whether the folder must not be removed, because its work could not be sent."""
         self._pending: list[dict[str, Any]] = []
         self._parcel, self._number = job.work, 0
         self._not_pushed = ""
@@ -265,7 +265,7 @@ class _Saving(RunView):
         self._run = run
         self._pending.append(iteration_values(self.record, facts))
         if facts["outcome"] != ExitReason.COMPLETED:
-            self._save(run)  # the last iteration is saved with the end: a successor repeats neither
+            self._save(run)  # the last iteration is saved together with the end
 
     def finish(self, outcome: AttemptOutcome) -> None:
         """Save the end, with the work if it can be sent. Raises `LeaseLost`, `StoreError`."""
@@ -273,11 +273,10 @@ class _Saving(RunView):
         parcel, problem, self.keeps_folder = NO_PARCEL, "", False
         try:
             self._check_lease()
-            parcel = self._packed(ended=True)
+            parcel = self._send_work(ended=True)
             problem = self._not_pushed
-        except (
-            NOT_SENT
-        ) as error:  # the end still counts: another worker would repeat the work and its cost
+        except SEND_ERRORS as error:
+            # The end still counts: another worker would repeat the work and its cost.
             self.keeps_folder = True
             why = " ".join(str(error).split())
             problem = f"the work could not be sent and is on {host_name()} in {self.folder}: {why}"
@@ -285,22 +284,22 @@ class _Saving(RunView):
             outcome, run = _with_problem(outcome, run, problem, is_lost=self.keeps_folder)
         self._write(run, outcome_values(outcome), parcel)
 
-    def cut_off(self, state: RunState) -> None:
-        """Save what another worker continues from: the cost, and the work if it can be sent."""
+    def save_for_successor(self, state: RunState) -> None:
+        """Save the cost, and the work if it can be sent: another worker continues from there."""
         if self._run is None:
             return
         parcel = NO_PARCEL
-        with suppress(*NOT_SENT):
-            parcel = self._packed(ended=False)
+        with suppress(*SEND_ERRORS):
+            parcel = self._send_work(ended=False)
         self._write({**self._run, "state": state.dump()}, None, parcel)
 
     def _save(self, run: Mapping[str, Any]) -> None:
         try:
             self._check_lease()
-            self._write(run, None, self._packed(ended=False) if self._pending else NO_PARCEL)
+            self._write(run, None, self._send_work(ended=False) if self._pending else NO_PARCEL)
         except LeaseLost:
             self._renewal.lose()
-        except (StoreError, *NOT_SENT):
+        except (StoreError, *SEND_ERRORS):
             pass  # saved with the next iteration; if there is none, at the end
 
     def _check_lease(self) -> None:
@@ -327,16 +326,16 @@ class _Saving(RunView):
                 self._context.jobs.drop(before.name)
         self._parcel = parcel if parcel.commit else before
 
-    def _packed(self, *, ended: bool) -> Parcel:
-        """A parcel with the work so far; at its end the run has saved it already."""
+    def _send_work(self, *, ended: bool) -> Parcel:
+        """Send the work so far, and return its parcel; at the end, the run itself has saved the work."""
         spec, folder = self._job.spec, self.folder
         self._number += 1
         if not ended or (found := _saved_by_run(folder, spec.run)) is None:
             name = f"transfer/{spec.run}-{self._number}"
-            commit = saved(folder, self.record.notes, name)  # its base is older than the agent
+            commit = saved(folder, self.record.notes, name)  # unaffected by the agent's settings
             found = f"refs/switchgear/{name}", commit, head_of(folder)
         reference, commit, head = found
-        shared = self._pushed(commit) if spec.repository else ""
+        shared = self._push(commit) if spec.repository else ""
         bundle = bundled(folder, reference, without=(spec.start.commit,))
         try:
             sent = self._context.jobs.send(f"{spec.run}-{self._job.claim}-{self._number}", bundle)
@@ -346,7 +345,7 @@ class _Saving(RunView):
             return Parcel("", commit, head, shared)
         return Parcel(sent, commit, head, reference)
 
-    def _pushed(self, commit: str) -> str:
+    def _push(self, commit: str) -> str:
         """Push the work. Returns its reference in the repository; empty: it could not be pushed.
 
         Each claim has its own: a worker that has lost its claim cannot replace the work of its successor.
@@ -355,7 +354,7 @@ class _Saving(RunView):
         reference = f"refs/switchgear/runs/{run}" + (f"-{claim}" if claim > 1 else "")
         try:
             push(self.folder, self._job.spec.repository, commit, reference)
-        except TransferError as error:  # the store has it, too
+        except TransferError as error:  # the work is also in the store
             self._not_pushed = " ".join(str(error).split())
             return ""
         self._not_pushed = ""
@@ -365,7 +364,7 @@ class _Saving(RunView):
 def _with_problem(
     outcome: AttemptOutcome, run: dict[str, Any], problem: str, *, is_lost: bool
 ) -> tuple[AttemptOutcome, dict[str, Any]]:
-    """The end with a problem of the transfer; a task whose work did not arrive is not done."""
+    """The outcome and run.json with a transfer problem; a task whose work is lost is not done."""
     result = outcome.result
     if result is None:
         return outcome._replace(problem=f"{outcome.problem}; {problem}"), run
@@ -377,7 +376,7 @@ def _with_problem(
 
 
 def _saved_by_run(folder: Path, run: str) -> tuple[str, str, str] | None:
-    """What the run itself saved last: reference, commit and HEAD."""
+    """The state that the run itself saved last: its reference, commit and HEAD."""
     try:
         lines = run_git(folder, ["show-ref", "--head"]).splitlines()
     except GitError:
@@ -394,20 +393,20 @@ def head_of(folder: Path) -> str:
     return run_git(folder, ["rev-parse", "HEAD"]).strip()
 
 
-def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal: _Renewal) -> str:
+def _run_job(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal: _Renewal) -> str:
     spec, folder = job.spec, saving.folder
     try:
-        _rebuilt(context, job, saving.record, folder)
+        _rebuild(context, job, saving.record, folder)
         task = task_of(spec.task)
-        agent = agent_of(options_of(context.place, task))
+        agent = agent_of(options_of(context.shared, task))
     except StoreError as trouble:  # the claim expires, and another worker takes the job
         raise LeaseLost(str(trouble)) from trouble
     except (TransferError, OSError, ValueError) as problem:
-        raise GivenBack(str(problem)) from problem
+        raise HostUnfit(str(problem)) from problem
     if missing := missing_program(agent, folder / spec.inside):
-        raise GivenBack(missing)
+        raise HostUnfit(missing)
     renewal.has_record = True
-    if job.announced:  # while the job waited: the first prompt has it
+    if job.announced:  # a message from before the claim: for the first prompt
         with suppress(OSError):
             saving.record.make()
             announce(saving.record.path)
@@ -419,30 +418,30 @@ def _attempted(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal:
         circuit=spec.circuit,
         owner=spec.owner,
         keeps_messages=True,
-        # Dates on the clock that all hosts share: the one of this host may be off.
+        # Dates are on the clock of the store: the clock of this host may be wrong.
         time=Time(wall=context.jobs.now_s),
     )
-    place = context.place._replace(runs=saving.record.path.parent)
-    outcome = run_attempt(place, _within_grant(attempt, job))
+    shared = context.shared._replace(runs=saving.record.path.parent)
+    outcome = run_attempt(shared, _within_grant(attempt, job))
     if renewal.lost:
         raise LeaseLost("the claim was not renewed in time")
     if isinstance(
         outcome.error, StoreError
-    ):  # not a fault of the task: another claim continues with it
+    ):  # the task is not the cause: another claim continues it
         raise LeaseLost(outcome.problem)
     result = outcome.result
     if result is not None and result.exit_reason is ExitReason.DISK_FULL:
         with suppress(StoreError, LeaseLost):  # then the cost is unknown, as after a lost worker
-            _patiently(lambda: saving.cut_off(result.state), context.lease_s)
-        raise GivenBack(outcome.reason)
+            _retry(lambda: saving.save_for_successor(result.state), context.lease_s)
+        raise HostUnfit(outcome.reason)
     if not outcome.began and is_disk_full(outcome.error):
-        raise GivenBack(outcome.problem)
-    _patiently(lambda: saving.finish(outcome), context.lease_s)
+        raise HostUnfit(outcome.problem)
+    _retry(lambda: saving.finish(outcome), context.lease_s)
     return "done" if outcome.result is None else str(outcome.result.exit_reason)
 
 
 def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
-    """With what is left of the grant: a worker that was lost may have spent some of it."""
+    """The attempt with the rest of its grant: an earlier worker may have spent a part of it."""
     grant = job.spec.grant_micros
     if grant is None or job.run is None:
         return attempt
@@ -450,8 +449,8 @@ def _within_grant(attempt: Attempt, job: RemoteJob) -> Attempt:
     return attempt._replace(grant_micros=max(0, grant - max(0, spent)))
 
 
-def _patiently(work: Callable[[], T], patience_s: float) -> T:
-    """Do it; wait for a store that is briefly unavailable."""
+def _retry(work: Callable[[], T], patience_s: float) -> T:
+    """Retry while the store is unavailable, for up to `patience_s` seconds."""
     until_s = time.monotonic() + patience_s
     while True:
         try:
@@ -462,7 +461,7 @@ def _patiently(work: Callable[[], T], patience_s: float) -> T:
             time.sleep(0.2)
 
 
-def _rebuilt(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> None:
+def _rebuild(context: WorkerContext, job: RemoteJob, record: RunFolder, folder: Path) -> None:
     """Rebuild the folder and the record as the last worker saved them."""
     jobs, spec = context.jobs, job.spec
     context.starts.unpack(lambda: jobs.fetch(spec.start.name), folder, spec.start, spec.repository)

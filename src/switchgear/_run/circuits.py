@@ -32,11 +32,11 @@ from switchgear._text.formats import duration, plural
 from switchgear._text.redact import redact
 
 WARM = 0.6
-"""From this heat on the prompt contains the evidence: two of three failures, three of five errors."""
+"""The heat from which the prompt contains the evidence: 2 of 3 failures, 3 of 5 errors."""
 FRESH_S = 5.0
-"""Seconds for which the state that came back with the last message counts as the provider's state."""
-TITLE = 32
-"""Characters of the task in a circuit's name."""
+"""Seconds for which the provider's last known state is used without reading it again."""
+MAX_TITLE = 32
+"""Maximum characters of the task in a circuit's name."""
 
 
 class Measured(NamedTuple):
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
     tests_passing: int | None = None
     output_chars: int | None = None
     repeats: int = 1
-    """How often the error came within the iteration, where that is why it was stopped."""
+    """How often the error occurred within the iteration, if the agent was stopped for it."""
 
 
 RunPermits = AcquiredPermits[Breaker]
@@ -73,15 +73,14 @@ class Circuits:
         self._panel = panel
         self.provider: Breaker = provider_breaker(panel, options)
         self._provider_seen_s = -math.inf
-        """When the provider's circuit last answered, by the clock of the store."""
+        """When the state of the provider's circuit was last received, on the clock of the store."""
         self._repeats = 1  # of the error, within the latest iteration
         self._is_new_run = self._was_retry = False
 
     def forget_earlier_runs(self, *, by: str) -> None:
-        """Begin with counts of this run's own, unless the circuit is open or an operator holds it.
+        """Reset the counts of earlier runs, unless the circuit is open or an operator holds it.
 
-        What tripped the circuit is not forgotten: an open circuit refuses, and a half-open one lets
-        one retry decide.
+        A trip is not reset: an open circuit refuses the run, and a half-open one lets one retry decide.
         """
         self._is_new_run = True
         circuit = self.loop.snapshot()
@@ -104,10 +103,10 @@ class Circuits:
         self._provider_seen_s = self._store_s()
 
     def acquire(self) -> RunPermits:
-        """Acquire a permit of each circuit for one iteration. Raises `Rejected` by the one that refuses.
+        """Acquire a permit of each circuit for one iteration. Raises `Rejected` if one of them refuses.
 
-        The loop's circuit is read again: an operator may hold it. The provider's answered when the
-        last iteration was recorded, and is read again if that was more than `FRESH_S` ago.
+        The loop's circuit is always read again, because an operator may hold it; the provider's only
+        if its state is older than `FRESH_S`.
         """
         permits: RunPermits = AcquiredPermits()
         self.loop.refresh()
@@ -124,7 +123,7 @@ class Circuits:
 
     def give_back(self, permits: RunPermits) -> None:
         for breaker, permit, _ in permits.pop_all():
-            breaker.record(Signal(), self._alive(permit) if breaker is self.loop else permit)
+            breaker.record(Signal(), self._usable(permit) if breaker is self.loop else permit)
 
     def record_loop(self, permits: RunPermits, judged: Judgement, measured: Measured) -> bool:
         """Record the iteration. Returns whether the loop may continue, by the evidence and mode."""
@@ -132,7 +131,7 @@ class Circuits:
         self._repeats = measured.repeats
         acquired = permits.of(self.loop)
         self._was_retry = bool(acquired.probe)
-        permit = self._alive(acquired)
+        permit = self._usable(acquired)
         for signal in _signals(judged, measured, probing=bool(acquired.probe)):
             error = None if signal.error is None else self.loop.kept(signal.error)
             if self._limits is not None:
@@ -151,7 +150,7 @@ class Circuits:
         self._provider_seen_s = self._store_s()
 
     def would_stop(self) -> bool:
-        """Whether only the mode lets the loop continue."""
+        """Whether the loop continues only because its circuit is in shadow mode or held closed."""
         circuit = self.loop.last_known
         return circuit.phase is Phase.OPEN and circuit.mode in {Mode.SHADOW, Mode.HELD_CLOSED}
 
@@ -167,7 +166,7 @@ class Circuits:
             return self.loop.check().reason or "held open"
         tripped = self.loop.trip_reason()
         if tripped and self._is_new_run and self._was_retry:
-            # What led to the trip was another run: its counts are none of this one's.
+            # An earlier run caused the trip: the counts in its reason are not those of this run.
             return "Circuit breaker tripped: the one retry after an earlier run's trip failed"
         if tripped and self._repeats > 1:  # counted as several failures, within one iteration
             times = f"{self._repeats} times within one iteration"
@@ -180,7 +179,7 @@ class Circuits:
         return next((each.name for each in both if each.mode is Mode.HELD_OPEN), None)
 
     def evidence(self) -> tuple[str, ...]:
-        """What each detector that is hot sees, the hottest first."""
+        """The reasons of the hot detectors, the hottest first."""
         readings = sorted(self._readings(), key=lambda reading: -reading.heat)
         return tuple(reading.reason for reading in readings if reading.heat >= WARM)
 
@@ -205,8 +204,8 @@ class Circuits:
     def _store_s(self) -> float:
         return self._panel.store.now_s()
 
-    def _alive(self, permit: Permit) -> Permit | None:
-        """A probe that took longer than its lease still decides, unless another has since."""
+    def _usable(self, permit: Permit) -> Permit | None:
+        """The permit to record with; `None` lets a probe decide although its lease ended, if none has since."""
         lease_s = permit.lease_until_s
         if lease_s is None or self.loop._now_s() < lease_s:  # noqa: SLF001  its clock is the judge
             return permit
@@ -222,25 +221,25 @@ def _enter(breaker: Breaker) -> Permit:
     return breaker.enter()
 
 
-UNNAMED = "the agent's provider"
-"""What the provider of a command is called: which one the command talks to is not known."""
+UNKNOWN_PROVIDER = "the agent's provider"
+"""The name of the provider of a command, which may call any provider."""
 
 
 def provider_breaker(panel: Panel, options: RunOptions) -> Breaker:
     """The circuit of the provider behind the agent, `provider/<agent>`.
 
-    A plain command names no provider, and its program is none: the run keeps a circuit for it in
-    memory, under the same policy, and nothing of it is stored or shared with other commands.
+    The provider of a plain command is unknown. Its circuit has the same policy, but is kept in memory:
+    it is neither stored nor shared with other commands.
     """
     label = options.agent_label.partition(":")[0]
     if options.agent is not None or label in AGENTS:
         return panel.breaker(f"provider/{label}")
     policy = panel.policy_of("provider/command")
-    return CircuitBreaker(UNNAMED, policy=policy, clock=panel.store.now_s)
+    return CircuitBreaker(UNKNOWN_PROVIDER, policy=policy, clock=panel.store.now_s)
 
 
 def loop_name(folder: Path, options: RunOptions) -> str:
-    """The circuit of a run: `loop/<task>-<digest>`, whatever its limits are.
+    """The name of a loop's circuit, `loop/<task>-<digest>`, which does not depend on its limits.
 
     Runs share it when folder, task, plan, agent and validation are the same: another agent or another
     validation may succeed where this one failed, so it has separate evidence.
@@ -251,16 +250,16 @@ def loop_name(folder: Path, options: RunOptions) -> str:
 
 
 def task_name(folder: Path, options: RunOptions) -> str:
-    """A task in a folder, whichever agent works on it: what one process at a time may run.
+    """The name of a task in a folder, for any agent: only one process at a time may run it.
 
-    Other white space makes no other task.
+    White space makes no difference.
     """
     words = " ".join(options.task.split())
     return f"task/{_loop_identity(folder, options._replace(task=words))}"
 
 
 SHARED = "the same folder, task, plan, agent command and validation command"
-"""What runs have in common that share a circuit."""
+"""What runs that share a circuit have in common."""
 
 
 def _loop_identity(folder: Path, options: RunOptions, *more: str) -> str:
@@ -270,8 +269,8 @@ def _loop_identity(folder: Path, options: RunOptions, *more: str) -> str:
     words = redact(options.task, 200).replace("[redacted]", "")
     parts = "".join(sign if sign.isascii() and sign.isalnum() else " " for sign in words.lower())
     title = "-".join(parts.split())
-    if len(title) > TITLE:
-        title = title[: TITLE + 1].rpartition("-")[0] or title[:TITLE]
+    if len(title) > MAX_TITLE:
+        title = title[: MAX_TITLE + 1].rpartition("-")[0] or title[:MAX_TITLE]
     return f"{title}-{digest}" if title else digest
 
 
@@ -287,7 +286,7 @@ def loop_breaker(
 
 
 def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Signal]:
-    """The iteration as signals. What the loop did not cause counts its cost and any progress only."""
+    """The iteration as signals. If the loop did not cause its end, only cost and progress count."""
     signal = Signal(seconds=measured.seconds, cost_micros=measured.cost_micros)
     if judged.outcome in {"stopped", "stuck", "blocked", "provider"}:
         return [signal._replace(files_changed=measured.files_changed or None)]
@@ -297,7 +296,7 @@ def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Si
         output_chars=measured.output_chars,
     )
     if judged.ok is None:
-        # A retry that reports nothing decides nothing; one without progress must decide.
+        # A probe with an unknown result would decide nothing, but one without progress must.
         return [signal._replace(ok=True if probing else None)]
     if judged.ok or measured.repeats <= 1:
         return [signal._replace(ok=judged.ok, error=judged.error)]
@@ -308,7 +307,7 @@ def _signals(judged: Judgement, measured: Measured, *, probing: bool) -> list[Si
 
 FIRST_PAUSE_S = 5.0
 PROVIDER_PATIENCE_S = 3600.0
-"""Total seconds to wait for a provider until it has worked once."""
+"""Total seconds to wait for a provider before it works again."""
 
 
 class Pause(NamedTuple):
@@ -317,18 +316,18 @@ class Pause(NamedTuple):
     ends: ExitReason | None = None
     """End the run instead, for that reason; `why` is the sentence."""
     too_long: ExitReason = ExitReason.RATE_LIMIT
-    """The exit reason if less time than that is left."""
+    """The exit reason if less time is left than the pause takes."""
 
 
 def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
     """What to do after an iteration that the provider failed."""
-    growing_s = FIRST_PAUSE_S * 2.0 ** min(max(state.provider_failures - 1, 0), 16)
-    asked_s = trouble.retry_after_s
+    backoff_s = FIRST_PAUSE_S * 2.0 ** min(max(state.provider_failures - 1, 0), 16)
+    requested_s = trouble.retry_after_s
     if trouble.kind in LIMITED:
-        if trouble.kind == "quota" and asked_s is None:
+        if trouble.kind == "quota" and requested_s is None:
             words = f"the quota at {provider.name} is used up"
             return Pause(0.0, f"{words}: {trouble.text}", ExitReason.RATE_LIMIT)
-        wait_s = growing_s if asked_s is None else asked_s
+        wait_s = backoff_s if requested_s is None else requested_s
         pause = Pause(wait_s, f"for the rate limit of {provider.name}")
     else:
         if provider.last_known.phase is Phase.OPEN:
@@ -336,7 +335,7 @@ def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
             words = f"{provider.name} is down, {failed} in a row"
             return Pause(0.0, f"{words}: {trouble.text}", ExitReason.AGENT_ERROR)
         why = f"for {provider.name} to come back ({trouble.kind})"
-        pause = Pause(max(asked_s or 0.0, growing_s), why, None, ExitReason.AGENT_ERROR)
+        pause = Pause(max(requested_s or 0.0, backoff_s), why, None, ExitReason.AGENT_ERROR)
     waited_s = state.provider_waited_s + pause.seconds
     if waited_s <= PROVIDER_PATIENCE_S:
         return pause

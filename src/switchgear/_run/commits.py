@@ -1,4 +1,4 @@
-"""`--commit`: what a validated iteration changed becomes a commit of the user's, with their hooks.
+"""`--commit`: commits what a validated iteration changed, as the user and with the user's hooks.
 
 Only paths that the run changed are committed; everything else in the folder or the index is left
 as it is. Everything is prepared in a separate index, so a commit that is refused leaves the user's
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from switchgear._agents.base import FixedCommand
 from switchgear._agents.process import AgentProcess, AgentRun, ProcessEnd, SupervisorPool
+from switchgear._measure.git_base import STATE_FOLDER
 from switchgear._measure.git_command import (
     Deadline,
     GitError,
@@ -22,17 +23,18 @@ from switchgear._measure.git_command import (
     is_behind_link,
     run_git,
 )
-from switchgear._measure.tree import OURS
 from switchgear._run.interrupt import Interrupt
 from switchgear._run.state import short_task
 from switchgear._text.formats import duration
 from switchgear._text.redact import redact
 
 TIMEOUT_S = 600.0
-"""Hooks of the user's may run their tests; less if the run has less time left."""
-_PLACES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE"})
+"""Time limit for a commit, whose hooks may run tests; shorter if the run has less time left."""
+_REPOSITORY_VARIABLES = frozenset(
+    {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE"}
+)
 """Variables that would select another repository: the run may be inside a git hook."""
-_NAMED = ("--pathspec-from-file=-", "--pathspec-file-nul")
+_PATHS_FROM_STDIN = ("--pathspec-from-file=-", "--pathspec-file-nul")
 
 
 class CommitResult(NamedTuple):
@@ -40,7 +42,7 @@ class CommitResult(NamedTuple):
     """Its hash; `None`: there was nothing to commit, or it was refused."""
     problem: str | None = None
     note: str | None = None
-    """What is to be known although it was committed."""
+    """A remark about a commit that was made."""
 
 
 class CommitContext(NamedTuple):
@@ -53,35 +55,35 @@ class CommitContext(NamedTuple):
 
 
 def commit_paths(
-    folder: Path, paths: Iterable[str], message: str, by: CommitContext | None = None
+    folder: Path, paths: Iterable[str], message: str, context: CommitContext | None = None
 ) -> CommitResult:
     """Commit these paths, relative to the top of the repository, as far as they differ."""
     git = find_repository(folder)
     if git is None:
         return CommitResult(problem="nothing was committed: the folder is in no git repository")
-    wanted = {path for path in paths if OURS not in Path(path).parts}
-    by = by or CommitContext(git.git_dir)
-    seconds = TIMEOUT_S if by.left_s is None else max(1.0, min(by.left_s, TIMEOUT_S))
+    changed = {path for path in paths if STATE_FOLDER not in Path(path).parts}
+    context = context or CommitContext(git.git_dir)
+    seconds = TIMEOUT_S if context.left_s is None else max(1.0, min(context.left_s, TIMEOUT_S))
     deadline = Deadline(seconds)
     try:
-        with (by.interrupt or Interrupt()).watching(deadline):  # a filter of the user's may hang
+        with (context.interrupt or Interrupt()).watching(deadline):  # the user's filters may hang
             refusal = in_progress(git, deadline)
             if refusal is not None:
                 return CommitResult(problem=f"nothing was committed: {refusal}")
             status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
             listed = run_git(git.top, (*status, "--ignore-submodules=none"), deadline=deadline)
-        dirty = {entry[3:] for entry in listed.split("\0") if entry} & wanted
-        note = _elsewhere(git.top, wanted - dirty)
+        dirty = {entry[3:] for entry in listed.split("\0") if entry} & changed
+        note = _nested_note(git.top, changed - dirty)
         if not dirty:
             return CommitResult(note=note)
         listed = "".join(f"{path}\0" for path in sorted(dirty))
-        index = by.notes / f"commit-index-{os.getpid()}"
+        index = context.notes / f"commit-index-{os.getpid()}"
         try:
-            made = _commit(git, index, listed, message, by, deadline)
+            result = _commit(git, index, listed, message, context, deadline)
         finally:
             for suffix in ("", ".lock"):
                 index.with_name(f"{index.name}{suffix}").unlink(missing_ok=True)
-        return made._replace(note=made.note or note)
+        return result._replace(note=result.note or note)
     except (GitError, OSError) as error:
         return CommitResult(problem=f"the commit failed: {redact(str(error), 400)}")
 
@@ -90,7 +92,7 @@ def message_of(task: str, run: str, iteration: int) -> str:
     return f"{short_task(task)}\n\nIteration {iteration} of switchgear run {run}"
 
 
-def _elsewhere(top: Path, paths: set[str]) -> str | None:
+def _nested_note(top: Path, paths: set[str]) -> str | None:
     """A note that some paths are in nested repositories, which a commit here cannot contain."""
     found = sorted(
         {
@@ -108,12 +110,17 @@ def _elsewhere(top: Path, paths: set[str]) -> str | None:
 
 
 def _commit(  # noqa: PLR0917
-    git: Repository, index: Path, listed: str, message: str, by: CommitContext, deadline: Deadline
+    git: Repository,
+    index: Path,
+    listed: str,
+    message: str,
+    context: CommitContext,
+    deadline: Deadline,
 ) -> CommitResult:
-    with (by.interrupt or Interrupt()).watching(deadline):
+    with (context.interrupt or Interrupt()).watching(deadline):
         before = _head(git, deadline)
-        _fill(git, index, listed, before, deadline)
-    run = _with_hooks(git, index, message, by, deadline)
+        _write_index(git, index, listed, before, deadline)
+    run = _run_commit(git, index, message, context, deadline)
     after = _head(git, Deadline(30.0))
     if after is None or after == before:
         if run.end is ProcessEnd.DEADLINE or deadline.is_over:
@@ -121,46 +128,49 @@ def _commit(  # noqa: PLR0917
         elif run.end in {ProcessEnd.STOPPED, ProcessEnd.KILLED}:
             why = "stopped by a signal"
         else:
-            said = run.tail or run.problem or f"git ended with exit code {run.exit_code}"
-            why = f"refused: {redact(said, 400)}"
+            output = run.tail or run.problem or f"git ended with exit code {run.exit_code}"
+            why = f"refused: {redact(output, 400)}"
         return CommitResult(problem=f"the commit was {why}")
     note = None
     if run.end is not ProcessEnd.EXITED or run.exit_code:
         ended = f"failed: {redact(run.tail or run.problem, 300)}"
-        if run.end is ProcessEnd.DEADLINE:  # one that hangs mostly prints nothing
+        if run.end is ProcessEnd.DEADLINE:  # a hook that hangs mostly prints nothing
             ended = f"did not end within {duration(run.duration_s)}"
         note = f"committed, but a hook after the commit {ended}"
     try:
-        last = Deadline(60.0)
-        if before is not None:  # a hook may have added others
-            looks = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after)
-            listed += run_git(git.top, looks, deadline=last)
-        named = ("reset", "--quiet", *_NAMED, "HEAD")
+        deadline = Deadline(60.0)
+        if before is not None:  # a hook may have added other paths
+            diff = ("diff-tree", "-r", "-z", "--no-renames", "--name-only", before, after)
+            listed += run_git(git.top, diff, deadline=deadline)
+        reset = ("reset", "--quiet", *_PATHS_FROM_STDIN, "HEAD")
         literal = {"GIT_LITERAL_PATHSPECS": "1"}
-        run_git(git.top, named, stdin=listed, env=literal, deadline=last)
+        run_git(git.top, reset, stdin=listed, env=literal, deadline=deadline)
     except GitError as error:
         note = f"committed, but your index could not be updated: {redact(str(error), 300)}"
     return CommitResult(after, note=note)
 
 
-def _fill(git: Repository, index: Path, listed: str, head: str | None, deadline: Deadline) -> None:
-    """Make an index of the last commit with these paths as they are in the folder.
+def _write_index(
+    git: Repository, index: Path, listed: str, head: str | None, deadline: Deadline
+) -> None:
+    """Create an index of the last commit with these paths as they are in the folder.
 
-    It begins as the user's index, whose times of files save reading all of them again.
+    It starts as a copy of the user's index: with its file times, git need not read every file again.
     """
     index.parent.mkdir(parents=True, exist_ok=True)
-    theirs, env = git.git_dir / "index", {"GIT_INDEX_FILE": str(index.resolve())}
-    if theirs.exists() and head is not None:
-        shutil.copy2(theirs, index)
+    users_index, env = git.git_dir / "index", {"GIT_INDEX_FILE": str(index.resolve())}
+    if users_index.exists() and head is not None:
+        shutil.copy2(users_index, index)
     start = ("read-tree", "--empty") if head is None else ("read-tree", "--reset", head)
     run_git(git.top, start, env=env, deadline=deadline)
     # Unlike `git add`, it also takes paths outside a sparse checkout, and files that became folders.
     paths = listed.split("\0")[:-1]
-    gone = [path for path in paths if not _is_file(git.top, path)]
-    for options, some in (("--force-remove",), gone), (("--add", "--replace"), {*paths} - {*gone}):
-        words = ("update-index", *options, "-z", "--stdin")
-        stdin = "".join(f"{path}\0" for path in sorted(some))
-        run_git(git.top, words, stdin=stdin, env=env, deadline=deadline)
+    removed = {path for path in paths if not _is_file(git.top, path)}
+    present = {*paths} - removed
+    for options, group in ((("--force-remove",), removed), (("--add", "--replace"), present)):
+        arguments = ("update-index", *options, "-z", "--stdin")
+        stdin = "".join(f"{path}\0" for path in sorted(group))
+        run_git(git.top, arguments, stdin=stdin, env=env, deadline=deadline)
 
 
 def _is_file(top: Path, path: str) -> bool:
@@ -169,11 +179,13 @@ def _is_file(top: Path, path: str) -> bool:
     return (full.is_symlink() or full.is_file()) and not is_behind_link(top, path)
 
 
-def _with_hooks(
-    git: Repository, index: Path, message: str, by: CommitContext, deadline: Deadline
+def _run_commit(
+    git: Repository, index: Path, message: str, context: CommitContext, deadline: Deadline
 ) -> AgentRun:
-    """Run `git commit` as the user would, so that it ends in time with all that its hooks started."""
-    environment = {key: value for key, value in os.environ.items() if key not in _PLACES}
+    """Run `git commit` with the user's hooks; at the deadline it ends with every process that they started."""
+    environment = {
+        key: value for key, value in os.environ.items() if key not in _REPOSITORY_VARIABLES
+    }
     environment |= {
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_INDEX_FILE": str(index.resolve()),
@@ -184,9 +196,9 @@ def _with_hooks(
         git.top,
         env=environment,
         deadline_s=deadline.left_s,
-        supervisors=by.supervisors,
+        supervisors=context.supervisors,
     )
-    with (by.interrupt or Interrupt()).watching(process):
+    with (context.interrupt or Interrupt()).watching(process):
         return process.run()
 
 

@@ -19,10 +19,10 @@ from switchgear._text.formats import dollars
 REPORTS_COST = frozenset(row.name for row in ROWS if row.reports_cost)
 """Agents whose streams have the cost in dollars; the other known agents report tokens."""
 _USAGE = re.compile(rb"""cost_usd|(?:in|out)put_tokens|["']usage["']""")
-_MOST_BYTES = 1_000_000
-_NEWEST = 200
-LOOKED_BACK = 20
-"""How many past runs an estimate rests on, at most."""
+_MAX_SCRIPT_BYTES = 1_000_000
+_MAX_RUNS_READ = 200
+_MAX_RUNS_USED = 20
+"""Maximum number of past runs in an estimate."""
 
 
 class PriceCoverage(NamedTuple):
@@ -32,7 +32,7 @@ class PriceCoverage(NamedTuple):
     why: str
     """A sentence without a full stop."""
     options: tuple[str, ...] = ()
-    """What can be done where it is not."""
+    """What the user can do if it does not."""
 
 
 class CostEstimate(NamedTuple):
@@ -48,7 +48,7 @@ class CostEstimate(NamedTuple):
 
 
 def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> PriceCoverage:
-    """Whether what this run spends can be known; `runs` is where past runs are kept."""
+    """Whether the cost of this run will be known. `runs` is the folder of past runs."""
     name = agent.name
     if isinstance(agent, CommandAgent):
         name = agent.program if any("json" in part for part in agent.argv) else ""
@@ -109,7 +109,7 @@ def estimate(options: RunOptions, runs: Path) -> CostEstimate | None:
     """What past runs of this agent cost, of the same task if there are any; `None`: there are none."""
     past = _past(options, runs)
     alike = [state for task, state in past if task.split() == options.task.split()]
-    states = (alike or [state for _, state in past])[-LOOKED_BACK:]
+    states = (alike or [state for _, state in past])[-_MAX_RUNS_USED:]
     if not states:
         return None
     priced = [state for state in states if not state.unknown_prices]
@@ -131,13 +131,13 @@ def _median(values: Iterable[float]) -> float | None:
 
 
 def _past(options: RunOptions, runs: Path) -> list[tuple[str, RunState]]:
-    """Task and state of the runs of the same agent or command that did anything, oldest first."""
+    """Task and state of past runs of the same agent or command with at least one iteration, oldest first."""
     found = []
-    wanted = (options.agent, options.agent_cmd)
-    for run in (each.run for each in list_runs(runs, _NEWEST) if each.run is not None):
-        with suppress(ValueError, TypeError, AttributeError):  # not as this version writes it
+    agent = (options.agent, options.agent_cmd)
+    for run in (each.run for each in list_runs(runs, _MAX_RUNS_READ) if each.run is not None):
+        with suppress(ValueError, TypeError, AttributeError):  # written by another version
             used, state = run["options"], RunState.load(run["state"])
-            if state.iterations and (used.get("agent"), used.get("agent_cmd")) == wanted:
+            if state.iterations and (used.get("agent"), used.get("agent_cmd")) == agent:
                 found.append((str(run["task"]), state))
     return found
 
@@ -150,7 +150,7 @@ def _mentions_usage(agent: CommandAgent, folder: Path) -> bool:
             if not path.is_file():
                 continue
             with path.open("rb") as file:
-                head = file.read(_MOST_BYTES)
+                head = file.read(_MAX_SCRIPT_BYTES)
         except (OSError, ValueError):
             continue
         if b"\0" not in head[:8_192] and _USAGE.search(head):

@@ -1,4 +1,4 @@
-"""How the facts of a run read: tests, cost, times. Pure."""
+"""Formats the facts of a run as text: tests, cost, times. Pure."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ def spent(micros: int, unknown: int = 0) -> str:
 
 
 def spend(micros: int, unknown: int = 0) -> str:
-    """The same for a column.
+    """The amount spent, for a column of a table.
 
     >>> spend(1_200_000), spend(0, 2), spend(50_000, 1)
     ('$1.20', 'unknown', 'over $0.05')
@@ -46,7 +46,7 @@ def spend(micros: int, unknown: int = 0) -> str:
 
 
 def iteration(facts: Mapping[str, Any]) -> list[str]:
-    """What was measured of an iteration, by its line of iterations.jsonl.
+    """The measurements of an iteration as texts; `facts` is its line of iterations.jsonl.
 
     >>> iteration({"outcome": "worked", "seconds": 4.2, "files_changed": 1, "cost_micros": None})
     ['worked in 4.2 s', '1 file changed', 'unknown cost']

@@ -21,9 +21,9 @@ from switchgear._text.redact import redact
 
 FILE = "inbox"
 """The file that announces a message."""
-_MORE = "run"
-"""The key in the note of a run for what only runs have."""
-_LONGEST_TASK = 120
+_RUN_FIELDS = "run"
+"""The key of the fields that only the note of a run has."""
+_MAX_TASK_CHARS = 120
 
 
 class Extension(NamedTuple):
@@ -39,9 +39,9 @@ class Extension(NamedTuple):
     @classmethod
     def of(cls, more: Mapping[str, Any]) -> Self:
         """The extension in a note; an unreadable one grants nothing."""
-        found = more.get(_MORE)
+        fields = more.get(_RUN_FIELDS)
         try:
-            seconds, iterations, micros = found["extend"]  # type: ignore[index]  # caught below
+            seconds, iterations, micros = fields["extend"]  # type: ignore[index]  # caught below
             return cls(max(0.0, float(seconds)), max(0, int(iterations)), max(0, int(micros)))
         except (KeyError, TypeError, ValueError, OverflowError):
             return cls()
@@ -71,10 +71,9 @@ def with_hand_over(notes: Notes, why: str) -> Notes:
 
 
 def _with_fields(notes: Notes, **fields: Any) -> Notes:
-    """The note with these fields of a run."""
-    kept = notes.more.get(_MORE)
-    row = {**kept, **fields} if isinstance(kept, dict) else fields
-    return notes._replace(more={**notes.more, _MORE: row})
+    old = notes.more.get(_RUN_FIELDS)
+    new = {**old, **fields} if isinstance(old, dict) else fields
+    return notes._replace(more={**notes.more, _RUN_FIELDS: new})
 
 
 def inbox_name(run: str) -> str:
@@ -88,7 +87,7 @@ def announce(folder: Path) -> None:
 
 
 def announcement(folder: Path) -> tuple[int, int] | None:
-    """Identifies the last announcement to a run; `None`: there is none."""
+    """A key of the last announcement to a run; `None`: there is none."""
     try:
         found = (folder / FILE).lstat()
     except OSError:
@@ -109,9 +108,9 @@ def has_messages(folder: Path) -> bool:
 class OperatorInbox:
     """The messages to one run. Used by one thread.
 
-    `is_watched`: the run detects a stuck agent, and so is a session that other hosts can reach:
-    its note exists from the beginning, and is read before each iteration. `keeps_messages`: what operators
-    wrote before this process began counts; else it was for an earlier process.
+    `is_watched`: the run detects stuck agents, which makes it a session that other hosts can reach: its note
+    exists from the beginning, and is read before each iteration. `keeps_messages`: messages from before this
+    process started are for this process; otherwise they were for an earlier one.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class OperatorInbox:
             if notes.ended or not keeps_messages:
                 notes = Notes()
             notes = notes._replace(agent=agent, began_s=now_s, heard_s=now_s, works=True)
-            notes = notes._replace(task=redact(task, _LONGEST_TASK), project=project)
+            notes = notes._replace(task=redact(task, _MAX_TASK_CHARS), project=project)
             tx.note = notes._replace(limit_s=limit_s).dump()
 
         if is_watched or self._seen is not None:
@@ -156,8 +155,8 @@ class OperatorInbox:
         since_s = self._paused_since_s
         return self._paused_s + (0.0 if since_s is None else self._clock() - since_s)
 
-    def look(self) -> OperatorMessages:
-        """The messages that wait, without taking them; a new one is read only if it was announced."""
+    def peek(self) -> OperatorMessages:
+        """The pending messages, which stay pending. The store is read only after an announcement."""
         mark = announcement(self._folder)
         if mark != self._seen:
             self._seen = mark
@@ -165,16 +164,16 @@ class OperatorInbox:
         return self._waiting
 
     def take(self) -> OperatorMessages:
-        """The messages since the last call, once."""
+        """Remove and return the pending messages."""
         if self._is_watched:
             self._seen = announcement(self._folder)
             self._read()
-        found = self.look()
+        found = self.peek()
         self._waiting = OperatorMessages(paused=found.paused)
         return found
 
-    def leave(self, spent_micros: int | None = None) -> None:
-        """The run is over. `spent_micros`: what it cost; `None`: not known."""
+    def close(self, spent_micros: int | None = None) -> None:
+        """End the session of the run. `spent_micros` is the cost of the run; `None`: unknown."""
 
         def work(tx: Transaction) -> None:
             if tx.note is not None:
@@ -191,10 +190,10 @@ class OperatorInbox:
             notes = Notes.load(tx.note)
             if tx.note is None or notes.ended:
                 return OperatorMessages(), 0.0
-            left = {key: value for key, value in notes.more.items() if key != _MORE}
-            row = notes.more.get(_MORE)
-            hand_over = str(row.get("hand_over") or "") if isinstance(row, dict) else ""
-            tx.note = notes._replace(pending=(), heard_s=tx.now_s, more=left).dump()
+            others = {key: value for key, value in notes.more.items() if key != _RUN_FIELDS}
+            fields = notes.more.get(_RUN_FIELDS)
+            hand_over = str(fields.get("hand_over") or "") if isinstance(fields, dict) else ""
+            tx.note = notes._replace(pending=(), heard_s=tx.now_s, more=others).dump()
             found = OperatorMessages(
                 notes.pending, Extension.of(notes.more), hand_over, notes.stop, notes.paused
             )

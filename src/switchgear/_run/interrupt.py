@@ -1,7 +1,7 @@
 """Signals to a run, and waits that a signal ends.
 
-The first signal ends what is running gently, the second at once. Whatever hangs, the process is gone a
-bounded time after the first signal; the agent ends with it, because its supervisor reads the end of its pipe.
+The first signal ends what is running gracefully, the second at once. Even if something hangs, the process
+exits `LIMIT_S` after the first signal. The agent ends with it, because its pipe to the supervisor closes.
 """
 
 import math
@@ -31,7 +31,7 @@ class Stoppable(Protocol):
     """A process that can be ended from a signal handler."""
 
     def stop(self) -> None:
-        """End it gently."""
+        """End it gracefully."""
 
     def kill(self) -> None:
         """End it at once."""
@@ -40,7 +40,7 @@ class Stoppable(Protocol):
 class Interrupt:
     """Counts the requests to stop and passes them on to what is running. One per run.
 
-    Its handler takes no lock and raises nothing: the loop looks at `asked` where it can stop.
+    The signal handler takes no lock and raises nothing: the loop checks `asked` where it can stop.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Interrupt:
         self._alarm = -1
 
     def ask(self, by: str = "SIGINT") -> None:
-        """Stop: what is running ends gently the first time, at once the second."""
+        """Request a stop: the first request ends what is running gracefully, the second at once."""
         self.asked += 1
         self.by = self.by or by
         if (running := self._running) is not None:
@@ -61,7 +61,7 @@ class Interrupt:
 
     @contextmanager
     def watching(self, process: Stoppable) -> Iterator[None]:
-        """Requests to stop, earlier ones included, end this process in the meantime."""
+        """Within the context, requests to stop end this process; an earlier request does so at the start."""
         self._running = process
         if self.asked:
             process.stop()
@@ -72,7 +72,7 @@ class Interrupt:
 
     @contextmanager
     def installed(self) -> Iterator["Interrupt"]:
-        """Signals count as requests to stop in the meantime. For the main thread only."""
+        """Within the context, signals count as requests to stop. For the main thread only."""
         before: dict[signal.Signals, Any] = {}
         try:
             for number in SIGNALS:
@@ -101,7 +101,7 @@ class Interrupt:
 
 @contextmanager
 def _last_resort() -> Iterator[int]:
-    """A descriptor: once something is written to it, the process has `LIMIT_S` to get out of here."""
+    """Yields a file descriptor. After a write to it, the process exits unless the context ends within `LIMIT_S`."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     done = threading.Event()
@@ -109,7 +109,7 @@ def _last_resort() -> Iterator[int]:
     def guard() -> None:
         select.select([reading], [], [])
         if not done.is_set() and not done.wait(LIMIT_S):
-            text = f"switchgear: it did not end within {LIMIT_S:.0f} s of the signal; it exits now"
+            text = f"switchgear: still running {LIMIT_S:.0f} s after the signal; exiting now"
             with suppress(OSError):
                 os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{text}\n".encode())
             os._exit(INTERRUPTED)
@@ -140,7 +140,7 @@ class Time(NamedTuple):
 
 
 def wait(why: str, seconds: float, *, on: Time, view: RunView, interrupt: Interrupt) -> bool:
-    """Sleep and show the remaining time each second. False: interrupted."""
+    """Sleep and show the remaining time each second. Returns False if interrupted."""
     until_s = on.clock() + seconds
     shown = None
     while not interrupt.asked:

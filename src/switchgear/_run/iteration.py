@@ -1,6 +1,6 @@
 """One iteration: the agent runs in its own process; the result is measured and judged.
 
-Everything that is known of it ends up in one dictionary, its line of iterations.jsonl.
+All facts about it are collected in one dictionary, its line of iterations.jsonl.
 """
 
 import os
@@ -65,7 +65,7 @@ class Iteration(NamedTuple):
 
     @property
     def may_have_cost(self) -> bool:
-        """What never ran, or never reached its provider, cost nothing, and nothing unknown."""
+        """False if the agent never ran, or never reached its provider."""
         if self.run.end is ProcessEnd.NOT_FOUND:
             return False
         used = any(each.input_tokens or each.output_tokens for each in self.run.usage)
@@ -95,13 +95,13 @@ def iterate(
     if stuck is not None and stuck.reviewer is not None:
         ends_s = None if left_s is None else start_s + left_s
         stuck.reviewer.waiting = partial(_suspended, context, process, ends_s)
-    run, stopped = _work(context, watch, stuck, process, number)
+    run, stopped = _run_agent(context, watch, stuck, process, number)
     start_s += context.inbox.paused_s - paused_s
     if left_s is not None:
-        left_s += context.inbox.look().extension.seconds
+        left_s += context.inbox.peek().extension.seconds
     after, change = _measure(context, before)
     validated = None
-    if _worth_validating(context, run, watch, stopped):
+    if _needs_validation(context, run, watch, stopped):
         used_s = context.time.clock() - start_s
         validated = _validate(context, None if left_s is None else max(0.1, left_s - used_s))
         if stuck is not None:
@@ -128,25 +128,25 @@ def iterate(
 
 
 def baseline(context: IterationContext, left_s: float | None) -> int | Ending | None:
-    """How many tests pass before anything was done; an end, if the validation cannot be run."""
+    """The number of passing tests before the first iteration; the end, if the validation cannot be run."""
     if context.options.validate is None:
         return None
     done = _validate(context, left_s)
     if done.cannot_run:
-        way_out = "install it, or name another command with --validate"
-        sentence = f"the validation `{done.command}` cannot be run: {done.tail}; {way_out}"
+        hint = "install it, or name another command with --validate"
+        sentence = f"the validation `{done.command}` cannot be run: {done.tail}; {hint}"
         return Ending(ExitReason.AGENT_ERROR, sentence)
     return tests_passing(done)
 
 
-def _work(
+def _run_agent(
     context: IterationContext,
     watch: StreamObserver,
     stuck: StuckWatch | None,
     process: AgentProcess,
     number: int,
 ) -> tuple[AgentRun, str | None]:
-    """The agent's process, from its start to its end, and why it was stopped, if it was."""
+    """Run the agent's process to its end. Returns its result, and why it was stopped, if it was."""
     stopped: list[str] = []
 
     def stop(why: str | None) -> None:
@@ -154,7 +154,7 @@ def _work(
             stopped.append(why)
             process.stop()
 
-    def happened(event: StreamEvent) -> None:
+    def on_event(event: StreamEvent) -> None:
         log.event(event)
         stop(DISK if is_disk_full(log.problem) else None)
         stop(watch.see(event))
@@ -162,7 +162,7 @@ def _work(
         if stuck is not None:
             stop(stuck.see(event))
 
-    process.on_event = happened
+    process.on_event = on_event
     process.on_tick = operator_watch(context.inbox, process, watch, stop)
     if stuck is not None:
         process.on_silence = lambda idle_s: stop(stuck.silent(idle_s))
@@ -181,7 +181,7 @@ def _work(
 def _suspended(
     context: IterationContext, process: AgentProcess, ends_s: float | None
 ) -> Iterator[Callable[[], bool]]:
-    """Suspend the agent, which nothing watches meanwhile; yields whether its time is over or Ctrl-C was pressed."""
+    """Suspend the agent while nothing watches it. Yields a function that returns whether the run must end."""
     supervisor = None if process.is_paused else process.supervisor
     if supervisor is not None:
         signal_children(supervisor, suspend=True)
@@ -203,22 +203,22 @@ def operator_watch(
     watch: StreamObserver,
     stop: Callable[[str | None], None],
 ) -> Callable[[], None]:
-    """A function that applies new messages of operators to the running agent: limits, pause, the end."""
+    """Returns a function that applies new messages of operators to the running agent: limits, pause, stop."""
     granted = Extension()
 
     def tick() -> None:
         nonlocal granted
-        word = inbox.look()
-        before, granted = granted, word.extension
+        waiting = inbox.peek()
+        before, granted = granted, waiting.extension
         if process.deadline_s is not None:
             process.deadline_s += granted.seconds - before.seconds
         watch.grant(granted.micros - before.micros)
-        suspend = word.paused and not word.ends_iteration
+        suspend = waiting.paused and not waiting.ends_iteration
         if suspend != process.is_paused and process.supervisor is not None:
             # The supervisor continues: it ends the agent should this process end in the meantime.
             signal_children(process.supervisor, suspend=suspend)
             process.is_paused = suspend
-        stop(OPERATOR if word.ends_iteration else None)
+        stop(OPERATOR if waiting.ends_iteration else None)
 
     return tick
 
@@ -267,10 +267,10 @@ def _measure(context: IterationContext, before: str | None) -> tuple[str | None,
         return after, None
 
 
-def _worth_validating(
+def _needs_validation(
     context: IterationContext, run: AgentRun, watch: StreamObserver, stopped: str | None
 ) -> bool:
-    """Whether its result could matter: not after an end that is no evidence."""
+    """Whether the result of a validation could change the judgement."""
     return not (
         context.options.validate is None
         or context.interrupt.asked
@@ -301,7 +301,7 @@ def _changed_overall(
         if state.start_mark is not None and after is not None:
             return bool(tree.change(state.start_mark, after))
     except (GitError, KeyError):
-        pass  # the start was another process's: what the iterations changed must do
+        pass  # another process marked the start: rely on the changes of the iterations
     return bool(change) or bool(state.changed)
 
 
@@ -429,7 +429,7 @@ def with_next_prompt(
 
 
 def notes_on(before: RunState, done: Iteration) -> list[str]:
-    """What there is to know of an iteration that is no failure; of unknown prices once a run."""
+    """Remarks about an iteration that are no failures; an unknown price is reported once per run."""
     notes = []
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")
@@ -442,7 +442,7 @@ def notes_on(before: RunState, done: Iteration) -> list[str]:
 
 
 def evidence_of_end(done: Iteration) -> tuple[str, ...]:
-    """What an end rests on that the iteration itself decided."""
+    """The evidence for an end that the iteration itself decided."""
     if done.judged.end is ExitReason.INTERRUPTED:
         return ()
     words = [done.judged.provider.text] if done.judged.provider else []

@@ -1,4 +1,4 @@
-"""What an iteration did, observed while it runs, and what that means for the run.
+"""Observes an iteration while it runs, and judges what its result means for the run.
 
 `StreamObserver` collects steps, errors, output and costs as they arrive, and stops an agent that repeats one
 failing step, has spent what was left, or keeps retrying a provider that is down.
@@ -50,13 +50,13 @@ KEPT_ERRORS = 20
 COMPLAINTS = 3
 """Consecutive complaints from which a provider counts as down."""
 PATIENCE_S = 30.0
-"""Seconds that an agent without any output may keep retrying."""
-PATIENCE_AT_WORK_S = 300.0
+"""Seconds that an agent without any output may retry its provider."""
+PATIENCE_AFTER_OUTPUT_S = 300.0
 _KEPT_TEXT = 4_000
 
 
 class SeenError(NamedTuple):
-    """An error of the stream, as it is kept of an iteration."""
+    """An error of the stream, as the record of an iteration contains it."""
 
     source: str
     """`tool` or `agent`."""
@@ -69,7 +69,7 @@ class SeenError(NamedTuple):
 
 
 class RepeatedStep(NamedTuple):
-    """A step that failed in the same way again and again, without one that succeeded between."""
+    """A step that failed repeatedly in the same way, with no successful step in between."""
 
     tool: str
     arguments: str
@@ -78,12 +78,12 @@ class RepeatedStep(NamedTuple):
 
 
 class StreamObserver:
-    """Folds the events of one iteration. Used by one thread.
+    """Collects the events of one iteration. Used by one thread.
 
     - `promise`: the text that means "done"; it may be spread over several pieces of output.
     - `same_error`: the number of equal failed steps in a row at which the agent is stopped.
     - `left_micros`: what may still be spent. `rates`: the user's own prices of tokens.
-    - `clock`: seconds that only ever grow.
+    - `clock`: monotonic, in seconds.
     """
 
     def __init__(
@@ -96,37 +96,34 @@ class StreamObserver:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._at_work = False
-        self._waits_since_s = 0.0
+        self._has_output = False
+        self._waiting_since_s = 0.0
         self._complaints = 0
         self._promise = promise
         self._same_error = same_error
         self._left_micros = left_micros
         self._rates = rates
-        self._row_key: str | None = None
-        self._row_step: ToolStep | None = None
-        self._row: RepeatedStep | None = None
-        self._said = ""
+        self._failed_key: str | None = None
+        self._failed_step: ToolStep | None = None
+        self._repetition: RepeatedStep | None = None
+        self._text = ""
         self._usages: dict[str | None, Usage] = {}
         self.promised = False
         self.steps = 0
         self.tools: Counter[str] = Counter()
         self.errors: dict[str, SeenError] = {}
         self.complaint: AgentError | None = None
-        """The last complaint of agent or provider that nothing has got over since."""
+        """The last complaint of agent or provider; cleared by a later successful step, unless it is final."""
         self.down: AgentError | None = None
-        """The complaint about the provider for which the agent was to be stopped."""
+        """The complaint after which the provider counts as down and the agent is stopped."""
         self.question: Question | None = None
         self.result: AgentResult | None = None
         self.repeated: RepeatedStep | None = None
 
     def see(self, event: StreamEvent) -> str | None:
-        """Note an event. Returns why the agent must be stopped now, if it must.
-
-        That is `stuck`, `budget` or `provider`.
-        """
+        """Add an event. Returns why the agent must be stopped now: `stuck`, `budget`, `provider`; else `None`."""
         if isinstance(event, ToolStep | TextOutput):
-            self._at_work, self._complaints = True, 0
+            self._has_output, self._complaints = True, 0
         if isinstance(event, ToolStep):
             return self._step(event)
         if isinstance(event, TextOutput):
@@ -143,7 +140,7 @@ class StreamObserver:
         return None
 
     def grant(self, micros: int) -> None:
-        """Raise what may still be spent, where that is limited."""
+        """Raise the spending limit, if there is one."""
         if self._left_micros is not None:
             self._left_micros += micros
 
@@ -153,35 +150,35 @@ class StreamObserver:
 
     @property
     def waits_for_provider(self) -> bool:
-        """Whether the provider is all that the agent deals with, and not only for a moment."""
+        """Whether the agent does nothing but retry its provider; after any output, for `PATIENCE_S` at least."""
         if not self._complaints:
             return False
-        return not self._at_work or self._clock() - self._waits_since_s >= PATIENCE_S
+        return not self._has_output or self._clock() - self._waiting_since_s >= PATIENCE_S
 
     @property
     def ended_on(self) -> str | None:
-        """The error of the agent's last step, if that one failed."""
-        return None if self._row is None else self._row.error
+        """The error of the agent's last step, if that step failed."""
+        return None if self._repetition is None else self._repetition.error
 
     def _step(self, step: ToolStep) -> str | None:
         self.steps += 1
         self.tools[step.tool] += 1
         if step.ok:
-            self._row_key = self._row_step = self._row = None
+            self._failed_key = self._failed_step = self._repetition = None
             if self.complaint is not None and not self.complaint.final:
-                self.complaint = None  # it tried again and got on
+                self.complaint = None  # a retry succeeded
             return None
         if step.ok is None or step.error is None:
             return None
         key = self._error("tool", step.tool, step.error)
-        row = self._row if self._is_again(step, key) else None
-        # Some agents lose the output of a command: the previous one counts then.
-        error = row.error if row is not None and step.silent else redact(gist(step.error))
-        self._row_key, self._row_step = key, step
-        times = 1 if row is None else row.times + 1
-        self._row = RepeatedStep(step.tool, step.arguments, error, times)
+        last = self._repetition if self._is_repetition(step, key) else None
+        # Some agents lose the output of a command: then the previous error counts.
+        error = last.error if last is not None and step.silent else redact(gist(step.error))
+        self._failed_key, self._failed_step = key, step
+        times = 1 if last is None else last.times + 1
+        self._repetition = RepeatedStep(step.tool, step.arguments, error, times)
         if self._same_error is not None and times >= self._same_error:
-            self.repeated = self._row
+            self.repeated = self._repetition
             return "stuck"
         return None
 
@@ -192,24 +189,24 @@ class StreamObserver:
             self._complaints = 0
             return None
         if not self._complaints:
-            self._waits_since_s = self._clock()
+            self._waiting_since_s = self._clock()
         self._complaints += 1
         if error.final or error.kind in LIMITED or self._complaints < COMPLAINTS:
             return None
-        patience_s = PATIENCE_AT_WORK_S if self._at_work else PATIENCE_S
-        if self._clock() - self._waits_since_s < patience_s:
+        patience_s = PATIENCE_AFTER_OUTPUT_S if self._has_output else PATIENCE_S
+        if self._clock() - self._waiting_since_s < patience_s:
             return None
         self.down = self.down or error
         return "provider"
 
-    def _is_again(self, step: ToolStep, key: str) -> bool:
-        """Whether a failure is the last one again: by its words, else by the call itself."""
-        last = self._row_step
+    def _is_repetition(self, step: ToolStep, key: str) -> bool:
+        """Whether the last failure is repeated: the same error, or the same call if an output is lost."""
+        last = self._failed_step
         if last is None:
             return False
         if step.silent or last.silent:
             return step.call_key == last.call_key
-        return key == self._row_key
+        return key == self._failed_key
 
     def _spend(self, usage: Usage) -> str | None:
         self._usages[usage.model] = usage
@@ -219,8 +216,8 @@ class StreamObserver:
         return "budget" if known > self._left_micros else None
 
     def _add_text(self, text: str) -> None:
-        self._said = f"{self._said}\n{text}"[-2 * _KEPT_TEXT :]
-        if self._promise is not None and self._promise in self._said:
+        self._text = f"{self._text}\n{text}"[-2 * _KEPT_TEXT :]
+        if self._promise is not None and self._promise in self._text:
             self.promised = True
 
     def _error(self, source: str, kind: str, text: str) -> str:
@@ -262,7 +259,7 @@ class Judgement(NamedTuple):
     error: str | None = None
     end: ExitReason | None = None
     reason: str = ""
-    """Of the end, a sentence."""
+    """Why the run ends, as a sentence."""
     provider: AgentError | None = None
     claims: bool = False
     """Whether the agent claims to be done."""
@@ -273,7 +270,7 @@ class Judgement(NamedTuple):
 def judge(seen: Measurements) -> Judgement:
     return (
         _judge_stop(seen)
-        or _provider(seen)
+        or _judge_provider(seen)
         or _judge_question(seen, by_tool=True)
         or _judge_work(seen)
     )
@@ -328,7 +325,7 @@ def _end(reason: ExitReason, sentence: str) -> Judgement:
     return Judgement("stopped", None, None, reason, sentence)
 
 
-def _provider(seen: Measurements) -> Judgement | None:
+def _judge_provider(seen: Measurements) -> Judgement | None:
     trouble = seen.watch.down or provider_trouble(seen.run, seen.watch)
     if trouble is None or seen.stopped not in {None, "provider"}:
         return None
@@ -355,7 +352,7 @@ def _judge_question(seen: Measurements, *, by_tool: bool = False) -> Judgement |
 
 def _judge_work(seen: Measurements) -> Judgement:
     failure = _failure(seen)
-    claims = failure is None and _claims(seen)
+    claims = failure is None and _claims_done(seen)
     tests = tests_passing(seen.validated)
     broken = seen.validated is not None and seen.validated.ok is False
     if failure is not None or broken:
@@ -372,11 +369,11 @@ def _judge_work(seen: Measurements) -> Judgement:
     proven = seen.changed and seen.validated is not None
     if not proven and (question := _judge_question(seen)):
         return question
-    return _judge_claim(seen) if claims else _going_on(seen)
+    return _judge_claim(seen) if claims else _judge_without_claim(seen)
 
 
 def _judge_claim(seen: Measurements) -> Judgement:
-    # Where the folder cannot be measured, the validation alone must do.
+    # If the folder cannot be measured, the validation alone decides.
     unmeasured = seen.changed is None and seen.validated is not None
     if unmeasured or seen.changed_overall():
         checked = "and the validation passes" if seen.validated else "(nothing validates it)"
@@ -396,7 +393,7 @@ def _judge_claim(seen: Measurements) -> Judgement:
     return Judgement("unproven", ok=ok, error=error, claims=True, remark=unproven)
 
 
-def _going_on(seen: Measurements) -> Judgement:
+def _judge_without_claim(seen: Measurements) -> Judgement:
     if seen.changed:
         return Judgement("worked", ok=True)
     remark = "The last iteration changed no file"
@@ -405,18 +402,18 @@ def _going_on(seen: Measurements) -> Judgement:
     return Judgement("no change", remark=remark)
 
 
-def _claims(seen: Measurements) -> bool:
+def _claims_done(seen: Measurements) -> bool:
     if seen.promise is not None:
         return seen.watch.promised
     if seen.plan_done is not None:
         return seen.plan_done
     result = seen.watch.result
-    # Where the agent reports success explicitly, no report is no claim.
+    # A result must report success: without that, exit code 0 claims nothing.
     return seen.run.exit_code == 0 and (result is None or result.claimed_success is True)
 
 
 def _failure(seen: Measurements) -> str | None:  # noqa: PLR0911  one for each way
-    """What the agent failed with; `None`: it did not."""
+    """The error of the agent; `None`: it did not fail."""
     run, watch = seen.run, seen.watch
     if seen.stopped == "stuck" and watch.repeated is not None:
         return watch.repeated.error

@@ -1,7 +1,7 @@
 """The loop of `switchgear run`: check, wait, run the agent, measure, record, and continue or stop.
 
-Whatever happens, the run ends with a reason, its evidence, what was done, and how to continue. `run_loop`
-is the same for programs.
+Every run ends with a reason, its evidence, what was done, and how to continue. `run_loop` is the Python
+API of the same loop.
 """
 
 import os
@@ -92,8 +92,8 @@ NO_TESTS = (
 class Runner:
     """Runs an agent in a loop until it is done or must stop. Used once, by one thread.
 
-    `record` is the folder of the run, `folder` where the agent works; `state` is how far the run
-    had come, when it is resumed.
+    `record` is the folder of the run, `folder` is where the agent works. `state` is the saved progress
+    of a run that is resumed.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Runner:
         self.state = RunState() if state is None else state.resumed()
         self._own_budget_micros = options.budget_micros
         if dependencies.held_micros is not None:
-            most_micros = self.state.spent_micros + dependencies.held_micros
-            options = options._replace(budget_micros=most_micros)
+            limit_micros = self.state.spent_micros + dependencies.held_micros
+            options = options._replace(budget_micros=limit_micros)
         self.has_worked = False
-        """Whether an agent was started: until then nothing was spent."""
+        """Whether an agent was started; before that, nothing was spent."""
         self._resumed = state is not None
         self._dependencies = dependencies
         self._answer = dependencies.answer
@@ -159,14 +159,15 @@ class Runner:
         if self.state.started_s is None:
             self.state = self.state._replace(started_s=dependencies.time.wall())
         self._claim = last_claim(record)
-        """Kept in run.json: on other hosts, the claims of a run never begin again at 1."""
+        """Kept in run.json, so that other hosts never reuse a claim number of this run."""
         self._began_s = dependencies.time.clock()
         self._used_before_s = self.state.seconds
         self._disk = Disk(record.path, folder)
         self._mark: str | None = None
+        """The state of the folder before the next iteration; `None`: not measured."""
         self._evidence: tuple[str, ...] = ()
         self._unmeasured = 0
-        """Iterations in a row whose changes are not known."""
+        """Consecutive iterations whose changes could not be measured."""
 
     @property
     def circuit(self) -> str:
@@ -224,17 +225,19 @@ class Runner:
             self.context.view.noted(note)
 
     def _loop(self) -> Ending:
-        given_up = None if self._stuck is None else self._stuck.objection()
-        if given_up is None and self._mark is None:
-            given_up = self._check_measurable()
-        if given_up is not None:
-            return given_up
+        ending = None if self._stuck is None else self._stuck.objection()
+        if ending is None and self._mark is None:
+            ending = self._check_measurable()
+        if ending is not None:
+            return ending
         if not self.state.iterations:
             before = baseline(self.context, self._left_s())
             if isinstance(before, Ending):
                 return before
             self.state = self.state._replace(tests_passing=before, best_tests=before)
-            self._mark = mark_folder(self.context)  # what the validation writes is no progress
+            self._mark = mark_folder(
+                self.context
+            )  # files that the validation writes are not progress
         while True:
             ending = self._read_messages() or self._objection()
             if ending is not None:
@@ -249,25 +252,25 @@ class Runner:
                 return ending
 
     def _read_messages(self) -> Ending | None:
-        """Apply the messages of operators; returns the end, if they requested it. Waits while the run is paused."""
+        """Apply the messages of operators, and wait while the run is paused. Returns the end if they request it."""
         while True:
-            word = self.context.inbox.take()
-            if word.stop is not None:
-                return Ending(ExitReason.INTERRUPTED, word.stop.rpartition("\n")[2])
-            advice = "\n\n".join(filter(None, (self.state.advice, *word.texts))) or None
+            received = self.context.inbox.take()
+            if received.stop is not None:
+                return Ending(ExitReason.INTERRUPTED, received.stop.rpartition("\n")[2])
+            advice = "\n\n".join(filter(None, (self.state.advice, *received.texts))) or None
             self.state = self.state._replace(advice=advice)
-            if any(word.extension):
-                self._extend(word.extension)
-            if word.hand_over:
-                self._hand_over(word.hand_over)
-            if not word.paused:
+            if any(received.extension):
+                self._extend(received.extension)
+            if received.hand_over:
+                self._hand_over(received.hand_over)
+            if not received.paused:
                 return None
             ending = self._wait_paused()
             if ending is not None:
                 return ending
 
     def _extend(self, more: Extension) -> None:
-        """Raise the limits of the run: they are its options, so a resumed run has them, too."""
+        """Raise the limits of the run. They are part of its options, so a resumed run keeps them."""
         self.state = self.state._replace(extra_s=self.state.extra_s + more.seconds)
         options = self.context.options
         options = options._replace(max_iterations=options.max_iterations + more.iterations)
@@ -278,7 +281,7 @@ class Runner:
         self._write()
 
     def _extendable(self) -> tuple[str, ...]:
-        """Which limits an operator may raise. Reserved money is raised where it was reserved."""
+        """The limits that an operator may raise. A budget that the run did not set itself is raised at its source."""
         options, dependencies = self.context.options, self._dependencies
         is_own = dependencies.held_micros is None and not dependencies.in_batch
         time = (TIME,) if options.timeout_s is not None else ()
@@ -286,7 +289,7 @@ class Runner:
         return (*time, ITERATIONS, *money)
 
     def _hand_over(self, why: str) -> None:
-        """The escalation agent takes over, where one is configured."""
+        """Replace the agent by the configured escalation agent, if any; `why` is empty when a run resumes with it."""
         plan = self._dependencies.interventions
         if plan.escalate is None:
             return
@@ -311,7 +314,7 @@ class Runner:
         context.view.noted(
             f"paused; to continue: switchgear intervene {context.record.id} --do continue"
         )
-        while (word := context.inbox.look()).paused and not word.ends_iteration:
+        while (waiting := context.inbox.peek()).paused and not waiting.ends_iteration:
             if context.interrupt.asked:
                 return Ending(ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by}")
             context.time.sleep(SLICE_S)
@@ -326,10 +329,10 @@ class Runner:
         if context.interrupt.asked:
             return Ending(ExitReason.INTERRUPTED, f"stopped by {context.interrupt.by}")
         if left_s is not None and left_s <= 0:
-            given = duration(self._limit_s() or 0)
-            return Ending(ExitReason.TIMEOUT, f"the time limit of {given} was reached", evidence)
-        if (full := self._disk.objection()) is not None:
-            return Ending(ExitReason.DISK_FULL, full_sentence(full), evidence)
+            limit = duration(self._limit_s() or 0)
+            return Ending(ExitReason.TIMEOUT, f"the time limit of {limit} was reached", evidence)
+        if (problem := self._disk.objection()) is not None:
+            return Ending(ExitReason.DISK_FULL, full_sentence(problem), evidence)
         if state.used >= context.options.max_iterations:
             sentence = f"{plural(state.used, 'iteration')} and the task is not done"
             return Ending(ExitReason.MAX_ITERATIONS, sentence, evidence)
@@ -349,18 +352,18 @@ class Runner:
         return self.state.budget(options.budget_micros).objection
 
     def _acquire(self) -> RunPermits | Ending | None:
-        """The permits; `None`: a wait has ended, so check again."""
+        """The permits, or the end of the run; `None`: a wait has ended, so check everything again."""
         try:
             return self.circuits.acquire()
         except Rejected as refused:
             if refused.circuit == self.circuit or refused.retry_after_s is None:
-                hot = self.circuits.evidence()
-                return Ending(ExitReason.CIRCUIT_BREAKER, str(refused), hot)
+                evidence = self.circuits.evidence()
+                return Ending(ExitReason.CIRCUIT_BREAKER, str(refused), evidence)
             why = f"for {refused.circuit} ({refused.reason})"
             return self._wait(why, refused.retry_after_s, ExitReason.AGENT_ERROR)
 
     def _wait(self, why: str, seconds: float, too_long: ExitReason) -> Ending | None:
-        """Wait with a countdown, if enough time is left."""
+        """Wait with a countdown. Returns the end if interrupted, or for `too_long` if too little time is left."""
         context, left_s = self.context, self._left_s()
         if left_s is not None and seconds > left_s:
             needed, left = duration(seconds), duration(max(left_s, 0.0))
@@ -372,7 +375,7 @@ class Runner:
         return Ending(ExitReason.INTERRUPTED, sentence)
 
     def _begin_iteration(self, permits: RunPermits) -> Ending | None:
-        """Wait for --rate-limit, and note when the iteration begins."""
+        """Wait for --rate-limit, and record when the iteration begins."""
         limit, wall = self.context.options.rate_limit, self.context.time.wall
         before, waited_from_s = self.state.begun_s, wall()
         if limit is not None and len(before) >= limit:
@@ -409,8 +412,8 @@ class Runner:
             self.circuits.give_back(permits)
             return Ending(ExitReason.AGENT_ERROR, str(problem))
         self._unmeasured = self._unmeasured if done.change is None else 0
-        goes_on = self._record(permits, done)
-        would_stop = goes_on and self.circuits.would_stop()
+        may_continue = self._record(permits, done)
+        would_stop = may_continue and self.circuits.would_stop()
         if self._stuck is not None:
             tests, best = tests_passing(done.validated), before.best_tests
             better = tests is not None and best is not None and tests > best
@@ -424,9 +427,9 @@ class Runner:
         if done.validated is None and commit is None:
             self._mark = done.mark
         else:
-            self._mark = mark_folder(context)  # what validation and hooks changed is no progress
-        self._keep_facts(done, before, notes, prompt_chars=len(prompt), commit=commit)
-        ending = self._ending(done, goes_on=goes_on)
+            self._mark = mark_folder(context)  # changes by validation and hooks are not progress
+        self._save_iteration(done, before, notes, prompt_chars=len(prompt), commit=commit)
+        ending = self._ending(done, may_continue=may_continue)
         if ending is None and done.change is None:
             ending = self._check_measurable()
         if ending is None and self._stuck is not None and stuck is not None:
@@ -435,9 +438,9 @@ class Runner:
         return ending
 
     def _check_measurable(self) -> Ending | None:
-        """The end, if what the agent changes cannot be measured, now or twice in a row."""
+        """The end, if changes cannot be measured now, or could not be in two consecutive iterations."""
         if self.context.interrupt.asked:
-            return None  # which ends the run, and the measurement with it
+            return None  # the interrupt ends the run, and also ended the measurement
         problem = unmeasurable(self.context.tree)
         if problem is None and self._unmeasured < 1:
             self._unmeasured += 1
@@ -457,7 +460,7 @@ class Runner:
         return prompt
 
     def _time_warning(self) -> str | None:
-        """That 70 or 90 percent of the time are used, once each."""
+        """The warning that 70 or 90 percent of the time is used; each is given once."""
         limit_s = self._limit_s()
         if limit_s is None:
             return None
@@ -469,6 +472,7 @@ class Runner:
         return mark and messages.time_warning(mark.percent, mark.left_s, limit_s)
 
     def _record(self, permits: RunPermits, done: Iteration) -> bool:
+        """Record the iteration on both circuits. Returns whether the loop may continue."""
         repeated = done.watch.repeated
         measured = Measured(
             seconds=done.seconds,
@@ -495,7 +499,7 @@ class Runner:
             self.state = self.state._replace(uncommitted=())
         return made.commit
 
-    def _keep_facts(
+    def _save_iteration(
         self, done: Iteration, before: RunState, notes: list[str], **more: object
     ) -> None:
         judged, context = done.judged, self.context
@@ -517,14 +521,14 @@ class Runner:
         self._write()
         context.view.iteration_ended(facts, self._run_dict())
 
-    def _ending(self, done: Iteration, *, goes_on: bool) -> Ending | None:
+    def _ending(self, done: Iteration, *, may_continue: bool) -> Ending | None:
         judged = done.judged
         if judged.end is not None:
             return Ending(judged.end, judged.reason, evidence_of_end(done))
-        if not goes_on:
+        if not may_continue:
             hot = self.circuits.evidence()
-            new = (text for text in self._evidence if not any(text[:80] in each for each in hot))
-            return Ending(ExitReason.CIRCUIT_BREAKER, self.circuits.reason(), (*hot, *new))
+            others = (text for text in self._evidence if not any(text[:80] in each for each in hot))
+            return Ending(ExitReason.CIRCUIT_BREAKER, self.circuits.reason(), (*hot, *others))
         if judged.provider is None:
             return None
         pause = pause_for(judged.provider, self.state, self.circuits.provider)
@@ -539,7 +543,7 @@ class Runner:
     def _finish(self, ending: Ending) -> RunResult:
         context, loop = self.context, self.circuits.loop
         self._disk.release()
-        context.inbox.leave(None if self.state.unknown_prices else self.state.spent_micros)
+        context.inbox.close(None if self.state.unknown_prices else self.state.spent_micros)
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
         kept = keep(context, self.state, ending, self._notes)
@@ -550,7 +554,7 @@ class Runner:
                 loop.reset(by=BY, why="the task is done")
         except OverrideRefused:
             pass
-        except StoreError as trouble:  # how the run ended does not depend on the store
+        except StoreError as trouble:  # the outcome of the run does not depend on the store
             self._notes.append(f"circuit {loop.name!r} was not reset: {trouble}")
         result = RunResult(
             run=context.record.id,
@@ -590,7 +594,7 @@ class Runner:
                 return result._replace(notes=(*result.notes, f"{what} ({error}), {where}"))
         return result
 
-    # Inside
+    # Helpers
 
     @property
     def _options(self) -> RunOptions:
@@ -672,11 +676,11 @@ def run_loop(
     - `panel`: the circuits; default: those of the project, `Panel()`.
     - `view`: receives progress while the run is active; default: nothing is shown.
     - `interrupt`: `interrupt.ask()` from any thread ends the run gracefully.
-    - `notify`: targets that are notified when it ended, as those of `--notify`.
+    - `notify`: targets to notify when the run has ended, in the format of `--notify`.
 
     Blocks until the run has ended. Returns the result: `exit_reason`, `exit_signal`, `reason`,
-    `stats`, `receipt()` and more. Raises ValueError for options that cannot be followed,
-    `LoopRefused` when it did not start, `RunConflict` when another process runs the task.
+    `stats`, `receipt()` and more. Raises ValueError for invalid options,
+    `LoopRefused` if the loop did not start, `RunConflict` if another process runs the task.
 
     >>> result = run_loop(RunOptions("say hello", agent="demo:claims-done"))  # doctest: +SKIP
     >>> result.exit_reason, result.exit_signal  # doctest: +SKIP
@@ -720,8 +724,8 @@ def _admit(panel: Panel, name: str, options: RunOptions) -> None:
         return
     decision = loop_breaker(panel, name, policy_of(options)).check()
     if not decision.allow_continue:
-        way = f"panel.order({name!r}, by=…, why=…, reset=True) closes it"
-        raise LoopRefused(f"{name} is open: {decision.reason}; {way}")
+        hint = f"panel.order({name!r}, by=…, why=…, reset=True) closes it"
+        raise LoopRefused(f"{name} is open: {decision.reason}; {hint}")
 
 
 def agent_of(options: RunOptions) -> Agent:

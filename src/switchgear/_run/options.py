@@ -32,13 +32,13 @@ from switchgear._providers.prices import Rates
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?) ?(ms|s|sec|m|min|h|d)?", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _RATE = re.compile(r"(\d{1,9})(?: ?/ ?(?:h|hour))?", re.ASCII)
-MOST_MICROS = 10**15
+MAX_MICROS = 10**15
 
 
 def seconds(field: str, text: str, *, bare: bool = False) -> float:
-    """`90s`, `30m`, `1.5h`, `1h30m` in seconds; 0 needs no unit. Raises ValueError.
+    """Parse a span such as `90s`, `30m`, `1.5h` or `1h30m` to seconds; 0 needs no unit. Raises ValueError.
 
-    `bare`: a number without a unit is seconds, as in files that were written so.
+    `bare`: a number without a unit is allowed, and means seconds.
 
     >>> seconds("--timeout", "1h30m"), seconds("timeout", "45", bare=True)
     (5400.0, 45.0)
@@ -63,7 +63,7 @@ def seconds(field: str, text: str, *, bare: bool = False) -> float:
 
 
 def micros(field: str, text: str) -> int:
-    """Dollars in whole micro-dollars. Raises ValueError.
+    """Parse dollars to whole micro-dollars. Raises ValueError.
 
     >>> micros("--budget", "1.50"), micros("--budget", "$0.000001")
     (1500000, 1)
@@ -72,16 +72,16 @@ def micros(field: str, text: str) -> int:
         amount = Decimal(text.strip().removeprefix("$")) * 1_000_000
     except InvalidOperation:
         amount = Decimal("NaN")
-    if not amount.is_finite() or not 0 <= amount <= MOST_MICROS or amount != int(amount):
+    if not amount.is_finite() or not 0 <= amount <= MAX_MICROS or amount != int(amount):
         raise ValueError(
             f"{field} is {text!r}: it must be dollars such as 5 or 0.25, with at most six decimals, "
-            f"and not above {MOST_MICROS // 1_000_000:,}"
+            f"and not above {MAX_MICROS // 1_000_000:,}"
         )
     return int(amount)
 
 
 def per_hour(field: str, text: str) -> int:
-    """`50/h` or `50`. Raises ValueError.
+    """Parse `50/h` or `50`. Raises ValueError.
 
     >>> per_hour("--rate-limit", "50/h")
     50
@@ -93,7 +93,7 @@ def per_hour(field: str, text: str) -> int:
 
 
 AUTO = "auto"
-"""As the validation: use the project's own test command."""
+"""The value of `validate` that selects the project's own test command."""
 DEFAULT_ITERATIONS = 30
 DEFAULT_IDLE_S = 1800.0
 """Seconds without output after which an agent counts as hung."""
@@ -115,7 +115,7 @@ class RunOptions(NamedTuple):
     model: str | None = None
     preset: str | None = None
     prompt: str = ""
-    """Put before the task, by the preset."""
+    """Text of the preset that precedes the task."""
     consecutive_failures: int | None = 3
     same_error: int | None = 5
     no_progress: int | None = 3
@@ -134,14 +134,14 @@ class RunOptions(NamedTuple):
     """The price of a million input tokens in micro-dollars; `None`: by the price list."""
     price_out_micros: int | None = None
     timeout_s: float | None = None
-    """For the whole run, with all that it waits."""
+    """Time limit for the whole run, including waits."""
     idle_timeout_s: float | None = DEFAULT_IDLE_S
     completion_promise: str | None = None
     plan: str | None = None
     """A file with a checklist, relative to the folder."""
     shadow: bool = False
     stuck: bool = False
-    """Watch the agent's steps by the stuck score, and step in: see `docs/stuck.md`."""
+    """Detect a stuck agent by its steps, and respond: see `docs/stuck.md`."""
     given: tuple[str, ...] = ()
     """Which of `LIMITS` a flag or a preset set, even to their defaults."""
 
@@ -178,12 +178,12 @@ class RunOptions(NamedTuple):
             raise ValueError("the options of the run have no task")
         given = known.pop("given", None)
         options = cls(**known)
-        if given is None:  # by a version that did not write it
+        if given is None:  # written by an older version
             given = options.differing
         return checked(options._replace(given=tuple(name for name in given if name in LIMITS)))
 
     def changed(self, flags: Mapping[str, Any]) -> "RunOptions":
-        """The same with these flags, for a resumed run. Raises ValueError."""
+        """The options with these flags applied, for a resumed run. Raises ValueError."""
         given = _switched_off({key: value for key, value in flags.items() if value is not None})
         return checked(self._replace(**given, given=_limits_set(self.given, flags)))
 
@@ -203,8 +203,7 @@ def run_options(
 ) -> RunOptions:
     """The options of a run. A flag that is `None` was not given.
 
-    `presets` are user-defined, beside the built-in ones; `defaults` are the configured options of every
-    run, by the fields' names. Raises ValueError with the field, the value and the rule.
+    `presets` are the user-defined ones; `defaults` are the configured options of every run, by field name. Raises ValueError with the field, the value and the rule.
     """
     given = {key: value for key, value in flags.items() if value is not None}
     values = dict(defaults or {})
@@ -218,7 +217,7 @@ def run_options(
     unknown = merged.keys() - set(RunOptions._fields)
     if unknown:
         raise ValueError(f"a run has no option {min(unknown)!r}")
-    if "agent" in given or "agent_cmd" in given:  # the one that was typed replaces the other
+    if "agent" in given or "agent_cmd" in given:  # a flag for one replaces a default for the other
         merged = {"agent": None, "agent_cmd": None, **merged}
         merged |= {"agent": given.get("agent"), "agent_cmd": given.get("agent_cmd")}
     return checked(RunOptions(**{"task": task, **merged}))
@@ -233,7 +232,7 @@ def preset_named(name: str, presets: Mapping[str, LoopPreset]) -> LoopPreset:
 
 
 def checked(options: RunOptions) -> RunOptions:
-    """The options, if they can be followed. Raises ValueError."""
+    """Return valid options unchanged. Raises ValueError for others."""
     if not options.task.strip():
         raise ValueError("the task is empty: describe what to do")
     if options.agent is not None and options.agent_cmd is not None:
@@ -269,7 +268,7 @@ _ZERO_IS_OFF = frozenset((*LIMITS, "rate_limit", "timeout_s", "idle_timeout_s"))
 
 
 def _switched_off(given: Mapping[str, Any]) -> dict[str, Any]:
-    """0 switches a limit off; an empty validation switches that off."""
+    """Replace what switches an option off by `None`: 0 for a limit, and an empty validation."""
     switched: dict[str, Any] = {
         key: None if key in _ZERO_IS_OFF and value == 0 else value for key, value in given.items()
     }
@@ -287,17 +286,17 @@ _TEXTS = {
 
 
 def limits_of(options: RunOptions) -> LimitsInEffect:
-    """The limits that hold for a run.
+    """The limits in effect for a run.
 
     >>> limits_of(RunOptions("t", "demo", consecutive_failures=8, given=("consecutive_failures",)))[:3]
     (8, 8, 3)
     """
-    asked = LimitsInEffect(*(getattr(options, name) for name in LIMITS))
-    return asked.with_set(options.given)
+    limits = LimitsInEffect(*(getattr(options, name) for name in LIMITS))
+    return limits.with_set(options.given)
 
 
 def describe_limits(options: RunOptions) -> list[str]:
-    """The limits as lines: what stops the loop, and which of them were set."""
+    """A line of text for each limit: what stops the loop, and whether that was set."""
     limits, chosen = limits_of(options), frozenset(options.given)
     lines = []
     for name, text in _TEXTS.items():

@@ -13,7 +13,7 @@ from switchgear._run.state import RunState
 from switchgear._system.files import read_regular
 
 _BOX = re.compile(r"^\s{0,12}(?:[-*+]|\d{1,4}[.)])\s{1,4}\[(?P<tick>[ xX])\]\s{0,4}(?P<item>.*)$")
-LONGEST = 1_000_000
+MAX_PLAN_BYTES = 1_000_000
 
 
 class Checklist(NamedTuple):
@@ -27,9 +27,9 @@ class Checklist(NamedTuple):
 
 
 def check_plan(folder: Path, plan: str | None) -> None:
-    """Raises ValueError if there is something in the plan's place that can never be one.
+    """Raise ValueError if the path of the plan exists but is not a readable file.
 
-    No file at all is fine: the agent may write it.
+    A missing file is fine: the agent may write it.
     """
     if plan is None:
         return
@@ -49,8 +49,8 @@ def read_plan(folder: Path, plan: str | None) -> Checklist | None:
     if plan is None:
         return None
     try:
-        text = read_regular(folder / plan, LONGEST).decode(errors="replace")
-    except (OSError, ValueError):  # a name that no file can have, too
+        text = read_regular(folder / plan, MAX_PLAN_BYTES).decode(errors="replace")
+    except (OSError, ValueError):  # ValueError: no file can have this name
         return None
     boxes = [match for line in text.splitlines() if (match := _BOX.match(line))]
     left = tuple(match["item"].strip() for match in boxes if match["tick"] == " ")
@@ -58,7 +58,7 @@ def read_plan(folder: Path, plan: str | None) -> Checklist | None:
 
 
 QUOTED_LINES = 60
-NOTES = 8
+MAX_NOTES = 8
 
 
 def prompt_of(
@@ -83,7 +83,7 @@ def prompt_of(
         _nudge(state.nudge),
         state.advice,
         time,
-        _ending(options),
+        _rules(options),
     ]
     return "\n\n".join(part.strip() for part in parts if part and part.strip()) + "\n"
 
@@ -91,13 +91,13 @@ def prompt_of(
 def _plan(options: RunOptions, plan: Checklist | None) -> str:
     if options.plan is None:
         return ""
-    then = "Take the first box that is open, do it, and tick it when it is really done."
+    instruction = "Take the first box that is open, do it, and tick it when it is really done."
     if plan is None:
         return f"The plan is {options.plan}, which cannot be read yet: write it as a checklist first, with a box `- [ ]` for each step."
     ticked = "1 box is ticked" if plan.done == 1 else f"{plan.done} boxes are ticked"
     left = f"{ticked}, {len(plan.open)} {'is' if len(plan.open) == 1 else 'are'} open."
     following = f" The next one: {plan.open[0]}" if plan.open else ""
-    return f"The plan is the checklist in {options.plan}. {left}{following}\n{then}"
+    return f"The plan is the checklist in {options.plan}. {left}{following}\n{instruction}"
 
 
 def _progress(state: RunState) -> str:
@@ -107,7 +107,7 @@ def _progress(state: RunState) -> str:
         f"This is iteration {state.iterations + 1} of a loop. Earlier iterations worked on the same "
         "task; look at the files to see what they left."
     )
-    return "\n".join((first, *(f"- {note}" for note in state.notes[-NOTES:])))
+    return "\n".join((first, *(f"- {note}" for note in state.notes[-MAX_NOTES:])))
 
 
 def _validation(options: RunOptions, failed: str | None) -> str:
@@ -128,7 +128,7 @@ def _nudge(nudge: str | None) -> str:
     )
 
 
-def _ending(options: RunOptions) -> str:
+def _rules(options: RunOptions) -> str:
     validation = f" It is checked by `{options.validate}`." if options.validate else ""
     alone = (
         "No one can answer questions while you work; where the task leaves you a choice, choose."

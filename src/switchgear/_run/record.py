@@ -1,6 +1,6 @@
 """A run is a folder: run.json, iterations.jsonl, and the prompts and logs of its iterations.
 
-run.json is replaced atomically, so readers never see a part of it. Unreadable runs are reported and
+run.json is replaced atomically, so readers never see a partial file. Unreadable runs are reported and
 skipped. A run that is running is never pruned.
 """
 
@@ -25,8 +25,8 @@ from switchgear._agents.events import (
     ToolStep,
 )
 from switchgear._core.errors import SwitchgearError
+from switchgear._measure.git_base import STATE_FOLDER
 from switchgear._measure.saved_refs import free_bytes, is_full, means_disk_full
-from switchgear._measure.tree import OURS
 from switchgear._run.options import AUTO, RunOptions
 from switchgear._run.run_lock import is_held
 from switchgear._stores.url import default_file
@@ -39,7 +39,7 @@ LONGEST_FILE = 50_000_000
 
 
 class RunUnreadable(SwitchgearError):
-    """A run that is not there or cannot be read. `run` is its id, `why` what is wrong with it."""
+    """A run that does not exist or cannot be read. `args` are its id, and the reason."""
 
     args: tuple[str, str]
 
@@ -69,12 +69,13 @@ class RunFolder:
         return self.path / "logs" / f"{number:04}.log"
 
     def make(self) -> None:
-        """Make the folder, for the user only; what is in it may be private."""
+        """Create the folder, with access for the user only: its content may be private."""
         keep_out_of_git(self.path.parents[1])
         for folder in (self.path, self.path / "prompts", self.path / "logs"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def discard(self) -> None:
+        """Remove the folder, unless a run was saved in it."""
         if not (self.path / "run.json").exists():
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -103,7 +104,7 @@ class RunFolder:
         return run
 
     def iterations(self) -> Iterator[dict[str, Any]]:
-        """The iterations, as far as they can be read: a line that was cut off is left out."""
+        """The iterations that can be read; a truncated line is skipped."""
         found = self.path / "iterations.jsonl"
         with suppress(OSError), os.fdopen(open_regular(found), "rb") as file:
             for line in file:
@@ -117,7 +118,7 @@ _REQUIRED = {"schema", "id", "task", "options", "state", "folder", "circuit"}
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Replace a file by a value as JSON; a reader sees the old one or the new one."""
+    """Replace a file atomically by a value as JSON."""
     write_whole(str(path), json.dumps(value, indent=1, ensure_ascii=True) + "\n")
 
 
@@ -132,14 +133,14 @@ def append_json(path: Path, value: Any, *, sync: bool = False) -> None:
                 line = line[file.write(line) :]
         except OSError:
             with suppress(OSError):
-                file.truncate(end)  # half a line would spoil the next one, too
+                file.truncate(end)  # a partial line would also corrupt the next one
             raise
         if sync:
             os.fsync(descriptor)
 
 
 def write_elsewhere(run: str, value: dict[str, Any]) -> Path | None:
-    """Write the content of run.json to another place that may have space; `None`: no place has."""
+    """Write the content of run.json to another file system that may have space. Returns the path, if any has."""
     for root in (tempfile.gettempdir(), "/var/tmp", "/dev/shm"):  # noqa: S108  a folder of our own
         place = Path(root) / f"switchgear-{os.getuid()}" / f"{run}-run.json"
         with suppress(OSError):
@@ -178,13 +179,13 @@ class ListedRun(NamedTuple):
 
 
 def runs_root(start: Path) -> Path:
-    """Where the runs of a project are: in `.switchgear` of the project, else of the folder."""
+    """The folder with the runs of a project: in its `.switchgear`, else in that of `start`."""
     found = Path(default_file(str(start))).parent
-    return (found if found.name == OURS else start / OURS) / RUNS
+    return (found if found.name == STATE_FOLDER else start / STATE_FOLDER) / RUNS
 
 
 def new_run(root: Path, now_s: float | None = None) -> RunFolder:
-    """A folder for a new run; its id sorts by time, to the millisecond."""
+    """Create the folder of a new run. Ids sort by time, to the millisecond."""
     while (path := root / new_id(now_s)).exists():
         pass  # two runs never share a folder
     folder = RunFolder(path)
@@ -216,7 +217,7 @@ def matching(ids: list[str], part: str) -> list[str]:
 
 
 def list_runs(root: Path, newest: int | None = None) -> list[ListedRun]:
-    """The runs, the newest last; those that cannot be read are among them, with the reason.
+    """The runs, newest last; an unreadable one is listed with the reason.
 
     `newest` is how many are read; `None`: all.
     """
@@ -230,7 +231,7 @@ def list_runs(root: Path, newest: int | None = None) -> list[ListedRun]:
 
 
 def is_alive(run: dict[str, Any]) -> bool:
-    """Whether the process that runs it is still there, and is no other with its number."""
+    """Whether the process that runs it is alive, and not another process with the same pid."""
     pid = run.get("pid")
     if run.get("end") is not None or not isinstance(pid, int) or pid <= 0:
         return False
@@ -241,7 +242,7 @@ def is_alive(run: dict[str, Any]) -> bool:
     except PermissionError:
         pass
     if "".join(_stat(pid)[:1]) in {"Z", "X", "x"}:
-        return False  # it has ended, and its parent has not taken note of it yet
+        return False  # a zombie: it has ended
     began, now = run.get("pid_began"), process_began(pid)
     return began is None or now is None or began == now
 
@@ -252,7 +253,7 @@ def _stat(pid: int) -> list[str]:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return text.rpartition(")")[2].split()  # a program's name may hold anything
+    return text.rpartition(")")[2].split()  # the name may contain any character
 
 
 def process_began(pid: int) -> str | None:
@@ -276,12 +277,12 @@ def keep_out_of_git(ours: Path) -> None:
     """Add a .gitignore to the state folder, as caches do."""
     ours.mkdir(mode=0o700, parents=True, exist_ok=True)
     ignore = ours / ".gitignore"
-    if ours.name == OURS and not ignore.exists():
+    if ours.name == STATE_FOLDER and not ignore.exists():
         with suppress(OSError):
             ignore.write_text("*\n", encoding="ascii")
 
 
-LONGEST = 1_000_000
+MAX_LOG_CHARS = 1_000_000
 """Maximum characters of one log."""
 
 
@@ -290,7 +291,7 @@ class AgentLog:
 
     def __init__(self, path: Path) -> None:
         self._file = os.fdopen(append_descriptor(path), "a", encoding="utf-8", errors="replace")
-        self._left = LONGEST
+        self._left = MAX_LOG_CHARS
         self.problem: OSError | None = None
         """Why writing failed, if it did; the agent continues without a log."""
 
@@ -327,7 +328,7 @@ class AgentLog:
             self.problem = problem
 
 
-LEAST_FREE = 1_000_000
+MIN_FREE_BYTES = 1_000_000
 """Bytes that must be free for an iteration to begin."""
 RESERVE = 262_144
 """Bytes reserved during the run, so that its end can be written."""
@@ -344,17 +345,21 @@ class Disk:
         """Reserve space. The next check reports a disk without that much space."""
         with suppress(OSError):
             self._reserve.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._reserve.write_bytes(os.urandom(RESERVE))  # which no file system makes smaller
+            self._reserve.write_bytes(
+                os.urandom(RESERVE)
+            )  # random bytes: file systems cannot compress them
 
     def release(self) -> None:
         with suppress(OSError):
             self._reserve.unlink(missing_ok=True)
 
     def objection(self) -> str | None:
+        """Why there is too little space for an iteration; `None`: there is enough."""
         for place in self._places:
             free = free_bytes(place)
-            if free is not None and free < LEAST_FREE:
-                return f"{free // 1000} kB are free at {place}, and a run needs {LEAST_FREE // 1000} kB"
+            if free is not None and free < MIN_FREE_BYTES:
+                needed = f"a run needs {MIN_FREE_BYTES // 1000} kB"
+                return f"{free // 1000} kB are free at {place}, and {needed}"
         return None
 
 
@@ -368,7 +373,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 
 
 PRUNED = "pruned-circuits.txt"
-KEPT_NAMES = 10_000
+MAX_PRUNED_NAMES = 10_000
 
 
 def prunable(
@@ -386,7 +391,7 @@ def prunable(
 
 
 def prune(root: Path, found: list[ListedRun]) -> tuple[list[ListedRun], list[tuple[str, str]]]:
-    """Remove them. Returns those that were removed, and those that were not, with the reason."""
+    """Remove these runs. Returns the removed ones, and the ids of the others with the reason."""
     removed, left = [], []
     for each in found:
         try:
@@ -405,24 +410,24 @@ def prune(root: Path, found: list[ListedRun]) -> tuple[list[ListedRun], list[tup
 
 
 def pruned_circuits(root: Path) -> set[str]:
-    """The circuits of runs that were removed: the store may still know them, `status` need not."""
+    """The circuits of removed runs: `status` hides them, although the store may still have them."""
     try:
         text = (root.parent / PRUNED).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return set()
-    return set(text.splitlines()[-KEPT_NAMES:])
+    return set(text.splitlines()[-MAX_PRUNED_NAMES:])
 
 
 def _last_s(run: dict[str, Any], path: Path) -> float:
-    """When the run ended, in seconds since the epoch; of one that was broken off, its last write."""
+    """When the run ended, in seconds since the epoch; for a run without an end, when it was last saved."""
     try:
         return datetime.fromisoformat(str(run.get("ended_at"))).timestamp()
     except ValueError:
         return (path / "run.json").stat().st_mtime
 
 
-NEWEST = 50
-"""Older runs were another project."""
+MAX_SIMILAR_RUNS = 50
+"""Maximum number of similar runs; the durations of older ones are out of date."""
 
 
 def similar_durations_s(
@@ -430,13 +435,13 @@ def similar_durations_s(
 ) -> list[float]:
     """The durations of similar runs in seconds, oldest first; `root` is where runs are kept.
 
-    Empty where the policy does not learn from them: reading the past takes long.
+    Empty if the policy does not learn from past runs, because reading them is slow.
     """
     if rules.policy not in LEARNING:
         return []
     done = [
         each.run
-        for each in list_runs(root, 20 * NEWEST)
+        for each in list_runs(root, 20 * MAX_SIMILAR_RUNS)
         if each.run is not None
         and (each.run.get("end") or {}).get("exit_reason") == "completed"
         and each.run.get("agent") == agent
@@ -445,7 +450,7 @@ def similar_durations_s(
     if len(alike) < rules.min_runs and preset is not None:
         alike = [run for run in done if (run["options"] or {}).get("preset") == preset]
     spans = [(run["state"] or {}).get("seconds") for run in alike]
-    return [float(span) for span in spans if isinstance(span, int | float)][-NEWEST:]
+    return [float(span) for span in spans if isinstance(span, int | float)][-MAX_SIMILAR_RUNS:]
 
 
 def timeout_by_policy(

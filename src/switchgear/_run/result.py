@@ -56,15 +56,15 @@ def _unended(run: Mapping[str, Any], *, alive: bool) -> str:
 
 
 def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]:
-    """The receipt of what run.json holds. Never raises for what is in it."""
+    """The receipt of a run, from the content of run.json. Never raises for invalid content."""
     end, state, options = (part(run, key) for key in ("end", "state", "options"))
-    kept = part(end, "checkpoint")
+    checkpoint = part(end, "checkpoint")
     started, ended = run.get("started_at"), run.get("ended_at")
     counts = ("spent_micros", "unknown_prices", "iterations", "lost")
     micros, unknown, iterations, lost = (_int_or_zero(state.get(key)) for key in counts)
     reason = end.get("exit_reason")
     if not reason and not alive:
-        unknown += 1  # the iteration that did not end
+        unknown += 1  # the interrupted iteration
     return {
         "schema": SCHEMA,
         "run": _line(run.get("id"), 80),
@@ -86,19 +86,19 @@ def receipt_of(run: Mapping[str, Any], *, alive: bool = False) -> dict[str, Any]
         "seconds": _number(state.get("seconds")),
         "iterations": iterations,
         "files_changed": len(items(state.get("changed"))),
-        "tests_passing": _maybe_whole(state.get("tests_passing")),
-        "tests_total": _maybe_whole(state.get("tests_total")),
+        "tests_passing": _int_or_none(state.get("tests_passing")),
+        "tests_total": _int_or_none(state.get("tests_total")),
         "spent": {
             "cost_micros": None if unknown and not micros else micros,
             "unknown_iterations": unknown,
-            "budget_micros": _maybe_whole(options.get("budget_micros")),
+            "budget_micros": _int_or_none(options.get("budget_micros")),
             "tokens": _int_or_zero(state.get("tokens")),
             "priced_by": _line(state.get("priced_by"), 100) or None,
         },
         "saved": _savings(end, options, iterations - lost, micros, unknown),
         "kept": {
-            "files": _int_or_zero(kept.get("changed")),
-            "how": _line(kept.get("how"), 1000) or None,
+            "files": _int_or_zero(checkpoint.get("changed")),
+            "how": _line(checkpoint.get("how"), 1000) or None,
             "report": _line(end.get("report"), 1000) or None,
         },
         "continue": _line(end.get("resume"), 2000) or None,
@@ -145,7 +145,7 @@ def as_json(receipt: Mapping[str, Any]) -> str:
 def _savings(
     end: Mapping[str, Any], options: Mapping[str, Any], used: int, micros: int, unknown: int
 ) -> dict[str, Any]:
-    """What stopping early avoided: iterations, and their cost at the average of those that ran."""
+    """What stopping early saved: iterations, and their cost at the average of those that ran."""
     most = _int_or_zero(options.get("max_iterations"))
     left = max(most - used, 0)
     if end.get("exit_reason") != "circuit_breaker" or not left:
@@ -183,21 +183,21 @@ def _local_time(at: Any) -> str | None:
 
 
 def _line(value: Any, longest: int) -> str:
-    """One harmless line without secrets."""
+    """The value as one printable line without secrets."""
     return "" if value is None else one_line(redact(str(value), longest + 200), longest)
 
 
-def _maybe_whole(value: Any) -> int | None:
+def _int_or_none(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _int_or_zero(value: Any) -> int:
-    return max(_maybe_whole(value) or 0, 0)
+    return max(_int_or_none(value) or 0, 0)
 
 
 def _number(value: Any) -> float:
-    sound = isinstance(value, int | float) and not isinstance(value, bool)
-    return round(float(value), 3) if sound and 0 <= value < 1e12 else 0.0
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return round(float(value), 3) if is_number and 0 <= value < 1e12 else 0.0
 
 
 TIMEOUT_S = 10.0
@@ -234,7 +234,7 @@ def notify_run_end(
 def notify_configured(
     fleet: Fleet, targets: Sequence[Target], receipt: Mapping[str, Any], owner: str
 ) -> list[Outcome]:
-    """The same for the targets of the configuration, which also receive the events of circuits.
+    """Send the receipt to the configured targets, which also receive the events of circuits.
 
     If a trip ended the run, the receipt is sent as the message of that event: one notification per trip.
     """
@@ -244,9 +244,9 @@ def notify_configured(
     try:
         trip = _trip(fleet.panel, loop) if receipt["exit_signal"] == CIRCUIT_OPEN else None
         if trip is None or run_note(fleet.panel, loop).event == message_id(trip):
-            return notify_run_end(targets, receipt, owner)  # no trip, or that of an earlier run
+            return notify_run_end(targets, receipt, owner)  # no trip, or the trip of an earlier run
         message = _run_end(receipt, owner)
-        del message["id"]  # that of the event, so that a receiver can detect duplicates
+        del message["id"]  # the event has its own id, by which receivers detect duplicates
         save_run_note(fleet.panel, loop, RunNote(owner, message_id(trip), message))
         outcomes = deliver_event(fleet, targets, trip, TIMEOUT_S)
     except StoreError:
@@ -288,7 +288,7 @@ _BATCH_SEVERITY = {"done": "INFO", "interrupted": "INFO", "aborted": "SEV2", "di
 def notify_batch_end(
     targets: Sequence[Target], result: Mapping[str, Any], words: str, owners: Iterable[str]
 ) -> list[Outcome]:
-    """Send what a batch came to. Never raises; each target's outcome is returned."""
+    """Send the result of a batch. Never raises; each target's outcome is returned."""
     if not targets:
         return []
     message = notice(
@@ -311,7 +311,7 @@ def failed_notices(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 LISTED = 200
-NOTHING = "no file differs from the start"
+NO_CHANGE = "no file differs from the start"
 
 
 class Checkpoint(NamedTuple):
@@ -320,7 +320,7 @@ class Checkpoint(NamedTuple):
     files: tuple[str, ...]
     """The saved paths that differ from the start of the run, the first 200."""
     changed: int
-    """How many there are."""
+    """The number of all such paths."""
     added_lines: int | None = None
     removed_lines: int | None = None
     """`None`: not counted, outside git."""
@@ -330,7 +330,7 @@ class Checkpoint(NamedTuple):
 
     def text(self) -> str:
         if not self.changed:
-            return NOTHING
+            return NO_CHANGE
         lines = ""
         if self.added_lines is not None:
             lines = f" (+{self.added_lines} -{self.removed_lines} lines)"
@@ -340,21 +340,21 @@ class Checkpoint(NamedTuple):
 def keep(
     context: IterationContext, state: RunState, ending: Ending, notes: list[str]
 ) -> Checkpoint | None:
-    """Keep the state of the folder as it is now. What goes wrong becomes a note."""
+    """Save the present state of the folder. Problems are added to the notes."""
     deadline, tree, folder = Deadline(SAVE_S), context.tree, context.folder
     task = short_task(context.options.task)
     message = f"switchgear run {context.record.id}: {ending.reason}\n\n{task}"
-    # An archive holds what changed since its process began: the next one is beside it.
-    again = f"-{state.resumptions + 1}" if state.resumptions else ""
+    # An archive holds only the changes since its process started: a resumed run adds another one.
+    suffix = f"-{state.resumptions + 1}" if state.resumptions else ""
     with context.interrupt.watching(deadline):
         try:
-            saved = tree.keep(f"runs/{context.record.id}{again}", message, deadline)
+            saved = tree.keep(f"runs/{context.record.id}{suffix}", message, deadline)
         except (GitError, NotSaved, OSError) as error:
             notes.append(f"the work was not saved: {error}; it is in {folder} as the agent left it")
             return None
         notes += saved.notes
         how = saved.how
-        if how.startswith("git ") and folder != _here():
+        if how.startswith("git ") and folder != _working_directory():
             how = f"git -C {shlex.quote(str(folder))} {how.removeprefix('git ')}"
         if getattr(tree, "too_slow", None) is not None or deadline.is_over:
             return Checkpoint(how, state.changed[:LISTED], max(1, len(state.changed)))
@@ -373,7 +373,7 @@ def _paths(tree: Tree, state: RunState, now: str) -> tuple[str, ...]:
         if state.start_mark is not None:
             return tree.change(state.start_mark, now).paths
     except (KeyError, GitError):
-        pass  # the start was another process's: what the iterations changed must do
+        pass  # another process marked the start: rely on the changes of the iterations
     return state.changed
 
 
@@ -411,10 +411,10 @@ class RunResult(NamedTuple):
         return CIRCUIT_OPEN if self.exit_reason is ExitReason.CIRCUIT_BREAKER else None
 
     def receipt(self) -> dict[str, Any]:
-        """What, why, spent, saved, kept and how to continue, as `receipt.json` has it."""
+        """The content of `receipt.json`: what, why, spent, saved, kept, and how to continue."""
         file = Path(self.receipt_file).with_suffix(".json")
-        held: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
-        return held
+        receipt: dict[str, Any] = json.loads(file.read_text(encoding="ascii"))
+        return receipt
 
     @property
     def exit_code(self) -> int:
@@ -461,7 +461,7 @@ class RunResult(NamedTuple):
         }
 
     def text(self) -> str:
-        """The same for a person."""
+        """The result for people."""
         state = self.state
         head = f"{self.exit_reason}: {self.reason}"
         lines = [head, *(f"  evidence: {each}" for each in self.evidence)]
@@ -501,15 +501,16 @@ def release_command(circuit: str) -> str:
 
 
 def program() -> str:
-    """How this command is called from here: by its name, or by the Python that has it."""
+    """The command line that starts Switchgear here: its name, or this Python with `-m switchgear`."""
     if shutil.which("switchgear"):
         return "switchgear"
-    python, here = Path(sys.executable), _here()
-    shown = python if here is None or not python.is_relative_to(here) else python.relative_to(here)
-    return f"{shlex.quote(str(shown))} -m switchgear"
+    python, here = Path(sys.executable), _working_directory()
+    if here is not None and python.is_relative_to(here):
+        python = python.relative_to(here)
+    return f"{shlex.quote(str(python))} -m switchgear"
 
 
-def _here() -> Path | None:
+def _working_directory() -> Path | None:
     """The working directory; `None`: an agent has removed it."""
     try:
         return Path.cwd()
@@ -521,14 +522,14 @@ def _more_budget(result: RunResult) -> str:
     if result.state.unknown_prices and not result.options.allow_unknown_price:
         return " --allow-unknown-price"
     if result.options.budget_micros is None:
-        return ""  # what its node had is spent
+        return ""  # the budget of its node is spent
     if result.options.budget_micros == 0:
         return " --budget 5"
     return f" --budget {2 * result.options.budget_micros / 1_000_000:g}"
 
 
 def reported(result: RunResult, record: RunFolder, write: Callable[[RunFolder], Path]) -> RunResult:
-    """With a report; one that cannot be written is a note."""
+    """The result with a report, or with a note if the report cannot be written."""
     try:
         return result._replace(report=str(write(record)))
     except Exception as error:  # noqa: BLE001  a view must not end the run

@@ -2,7 +2,7 @@
 
 The lock is an advisory lock of the system (flock) on a file. The system releases it when the
 process ends, however it ends, so there is nothing stale to clean up, and a zombie or a reused process
-id never counts as alive. What the file holds only describes the holder, for the message.
+id never counts as alive. The content of the file only describes the holder in messages.
 """
 
 import errno
@@ -20,11 +20,10 @@ from typing import Any, NamedTuple, Self
 from switchgear._core.errors import SwitchgearError
 
 LOCKS = "locks"
-LONGEST = 4096
-"""Bytes of a description."""
-TRIES = 10
-TRY_AGAIN_S = 0.05
-"""Readers hold a lock for a moment (`is_held`), which is not a conflict."""
+MAX_DESCRIPTION_BYTES = 4096
+ATTEMPTS = 10
+RETRY_S = 0.05
+"""Seconds between attempts: `is_held` holds a lock for a moment, which is not a conflict."""
 
 
 class RunLockHolder(NamedTuple):
@@ -76,7 +75,7 @@ class RunLock:
         """Write the holder and its purpose into the file; errors are ignored."""
         now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
         holder = RunLockHolder(os.getpid(), now, holds, socket.gethostname())
-        text = json.dumps(holder._asdict()).encode()[:LONGEST]
+        text = json.dumps(holder._asdict()).encode()[:MAX_DESCRIPTION_BYTES]
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, text, 0)
@@ -98,7 +97,7 @@ class RunLock:
 
 
 def task_lock(runs: Path, circuit: str, holds: str | None = None) -> RunLock:
-    """The lock of a task in a folder, by the circuit of its loop. Raises `RunConflict`."""
+    """The lock of a task in a folder, by the name of the task. Raises `RunConflict`."""
     name = circuit.replace("/", "-")
     return RunLock(runs.parent / LOCKS / f"{name}.lock", f"this task ({circuit})", holds)
 
@@ -127,7 +126,7 @@ def is_held(path: Path) -> bool | None:
 
 def _acquire_lock(path: Path, what: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    for tries_left in range(TRIES - 1, -1, -1):
+    for tries_left in range(ATTEMPTS - 1, -1, -1):
         try:
             descriptor = os.open(path, flags, 0o600)
         except OSError as error:
@@ -138,7 +137,7 @@ def _acquire_lock(path: Path, what: str) -> int:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _not_a_lock(path)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(path, descriptor):
+            if _is_current(path, descriptor):
                 return descriptor
         except BlockingIOError:
             if not tries_left:
@@ -149,7 +148,7 @@ def _acquire_lock(path: Path, what: str) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-        time.sleep(TRY_AGAIN_S)
+        time.sleep(RETRY_S)
     raise RunConflict(what, RunLockHolder())
 
 
@@ -157,8 +156,8 @@ def _not_a_lock(path: Path) -> OSError:
     return OSError(f"the lock {path} is not a regular file: remove it and try again")
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether the locked file is still the one of that name."""
+def _is_current(path: Path, descriptor: int) -> bool:
+    """Whether the path still leads to the locked file."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except OSError:
@@ -167,8 +166,8 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 def _holder(descriptor: int) -> RunLockHolder:
     try:
-        held: Any = json.loads(os.pread(descriptor, LONGEST, 0))
-        holder = RunLockHolder(**{key: held.get(key) for key in RunLockHolder._fields})
+        fields: Any = json.loads(os.pread(descriptor, MAX_DESCRIPTION_BYTES, 0))
+        holder = RunLockHolder(**{key: fields.get(key) for key in RunLockHolder._fields})
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return RunLockHolder()
     pid = holder.pid if isinstance(holder.pid, int) else None

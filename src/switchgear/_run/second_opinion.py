@@ -13,8 +13,8 @@ from switchgear._run.state import IterationContext, short_task
 from switchgear._stores.url import default_file, keep_out_of_git
 from switchgear._stuck.score import Score
 
-_LOOKED_AT = ("violation",)
-"""Detectors whose verdict is definite: no opinion is requested about them."""
+_DEFINITE = ("violation",)
+"""Detectors whose trips need no opinion."""
 
 
 class Reviewer:
@@ -29,7 +29,7 @@ class Reviewer:
         self._delayed: Score | None = None
         self._hint = ""
         self.waiting: Callable[[], AbstractContextManager[Callable[[], bool]]]
-        """Entered while an opinion is awaited; yields a function that tells whether the run ends."""
+        """Entered while an opinion is awaited; yields a function that returns whether the run must end."""
         self.waiting = lambda: nullcontext(lambda: False)
 
     def see(self, signal: Signal) -> None:
@@ -38,20 +38,22 @@ class Reviewer:
         if signal.files_changed:
             self._delayed = None
 
-    def delays(self, circuit: Breaker, score: Score) -> bool:
+    def grants_delay(self, circuit: Breaker, score: Score) -> bool:
         """Request an opinion about a circuit that has opened. Returns whether the agent may continue for now."""
         kinds = {share.kind for share in score.shares if share.trips}
-        if kinds.intersection(_LOOKED_AT):
+        if kinds.intersection(_DEFINITE):
             return False
         settings, options, folder = self._settings, self._context.options, str(self._context.folder)
         evidence = StuckEvidence(
             *(options.agent_label, short_task(options.task), 1.0, score.evidence, (), self._steps)
         )
-        beside = Path(default_file(folder)).parent
-        keep_out_of_git(str(beside))
+        state_folder = Path(default_file(folder)).parent
+        keep_out_of_git(str(state_folder))
         request = evidence.request(settings)
         with self.waiting() as run_ends:
-            found = consult_in_thread(settings, request, str(beside / FOLDER), folder, run_ends)
+            found = consult_in_thread(
+                settings, request, str(state_folder / FOLDER), folder, run_ends
+            )
         granted, sentence = found.ruled(self._delays, settings)
         circuit.send(
             Override("second opinion", sentence, reset=granted, kind=EventKind.SECOND_OPINION)
@@ -64,7 +66,7 @@ class Reviewer:
         return granted
 
     def due(self, signal: Signal) -> Score | None:
-        """Count one step of a delay; the score of the delayed stop, if that is due now."""
+        """Count a step of a delay. Returns the score of the delayed stop if it is due now."""
         if self._delayed is None or signal.step is None:
             return None
         self._delay_left -= 1

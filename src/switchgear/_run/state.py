@@ -1,4 +1,4 @@
-"""The progress of a run, which outlasts the process as JSON values, and what a run depends on."""
+"""The progress of a run, saved as JSON values, and the dependencies of a run."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,13 +29,13 @@ Choose = Callable[[str, tuple[Option, ...]], str | None]
 
 
 class RunDependencies(NamedTuple):
-    """What a run is given beside its options; each has a sensible default."""
+    """What a run needs besides its options; every field has a default."""
 
     view: RunView = RunView()
     interrupt: Interrupt | None = None
     time: Time = Time()
     policy: Policy | None = None
-    """Instead of the one that the options describe."""
+    """Replaces the policy that the options describe."""
     sinks: tuple[Sink, ...] = ()
     report: Callable[[RunFolder], Path] | None = None
     """Writes a report of the finished run and returns its path."""
@@ -48,9 +48,9 @@ class RunDependencies(NamedTuple):
     second_opinion: SecondOpinion | None = None
     """The second opinion to request before a stuck agent is stopped; `None`: none."""
     stuck_policy: Policy | None = None
-    """Instead of the preset `stuck`."""
+    """Replaces the preset `stuck`."""
     progress_policy: Policy | None = None
-    """Instead of the preset `progress`."""
+    """Replaces the preset `progress`."""
     held_micros: int | None = None
     """The reservation in a budget tree: the run's budget while this process runs it."""
     choose: Choose | None = None
@@ -66,7 +66,7 @@ class RunDependencies(NamedTuple):
 
 
 class IterationContext(NamedTuple):
-    """What every iteration of a run works with."""
+    """The environment of every iteration of a run."""
 
     options: RunOptions
     agent: Agent
@@ -114,7 +114,7 @@ class RunState(NamedTuple):
     changed: tuple[str, ...] = ()
     """The paths that any iteration changed, sorted."""
     uncommitted: tuple[str, ...] = ()
-    """Those that are not yet committed."""
+    """The changed paths that are not yet committed."""
     start_mark: str | None = None
     started_s: float | None = None
     """When the run began for the first time, in seconds since the epoch."""
@@ -141,7 +141,7 @@ class RunState(NamedTuple):
     helped: bool = False
     """Whether the escalation agent has taken over."""
     extra_s: float = 0.0
-    """Time that was granted beyond --timeout."""
+    """Seconds that operators or the escalation granted beyond --timeout."""
     warned: tuple[int, ...] = ()
     """The time warnings already given, in percent."""
     failed_output: str | None = None
@@ -161,11 +161,11 @@ class RunState(NamedTuple):
         return ", ".join((*parts, spent(self.spent_micros, self.unknown_prices)))
 
     def budget(self, limit_micros: int | None) -> RunBudget:
-        """What was spent, against a limit."""
+        """The cost so far, with a limit to compare it with."""
         return RunBudget(limit_micros, self.spent_micros, self.recent_micros, self.unknown_prices)
 
     def resumed(self) -> Self:
-        """The same for a resumed run: only the provider's failures are forgotten."""
+        """The state at the start of a resumed run: the provider's failures are reset."""
         return self._replace(
             resumptions=self.resumptions + 1, provider_failures=0, provider_waited_s=0.0
         )
@@ -191,13 +191,13 @@ class RunState(NamedTuple):
         )
 
     def stats(self, of_circuit: LoopStats) -> LoopStats:
-        """How this run failed; what the circuit does not watch for stays `None`.
+        """The failures of this run; counts that the circuit does not keep are `None`.
 
-        The circuit may remember earlier runs, which are no part of this one.
+        The counts of the circuit itself may include earlier runs.
         """
-        row, unique = of_circuit.consecutive_failures, of_circuit.unique_errors
+        consecutive, unique = of_circuit.consecutive_failures, of_circuit.unique_errors
         return LoopStats(
-            consecutive_failures=None if row is None else self.failures_in_row,
+            consecutive_failures=None if consecutive is None else self.failures_in_row,
             total_failures=self.failures,
             unique_errors=None if unique is None else len(self.error_keys),
         )

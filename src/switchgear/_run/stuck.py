@@ -51,22 +51,22 @@ STUCK, OPERATOR = "score", "operator"
 """Why the agent was stopped, in the record of an iteration."""
 MEASURE_EVERY = 10
 """Steps without a claimed change after which the folder is measured: a shell can change anything."""
-MOST_SUB_AGENTS = 32
-"""Sub-agents of an iteration with their own circuit; beyond that the oldest start over."""
+MAX_SUB_AGENTS = 32
+"""Maximum number of sub-agents with their own circuit in an iteration; after that the oldest is dropped."""
 _KEPT_THOUGHT = 2_000
-_GOES_ON = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
+_ADMITTING = frozenset({Mode.SHADOW, Mode.HELD_CLOSED})
 
 
 class WatchedAgent:
-    """One agent of the stream: its circuit, and its text since the last step."""
+    """An agent or sub-agent of the stream: its circuit, and its text since the last step."""
 
     def __init__(self, circuit: Breaker) -> None:
         self.circuit = circuit
         self.unmeasured = 0
         self.thought = ""
 
-    def thought_so_far(self) -> str:
-        """The text before this step, once."""
+    def take_thought(self) -> str:
+        """Remove and return the text since the last step."""
         thought, self.thought = self.thought.strip(), ""
         return thought
 
@@ -74,9 +74,9 @@ class WatchedAgent:
 class StuckWatch:
     """Feeds a session's circuit with the events of an iteration. Used by one thread.
 
-    `changed` measures how many files differ since it was last called, `None`: not known; `state`
-    is a key of what it found. `sub_agent` makes the circuit of a sub-agent; `None`: what they do
-    counts as the agent's own. `reviewer` gives an opinion before the agent is stopped.
+    `changed` returns how many files differ since its last call, `None`: unknown; `state` returns a key of the
+    state that it measured. `sub_agent` returns the circuit of a sub-agent; `None`: steps of sub-agents count as
+    the agent's own. `reviewer` gives an opinion before the agent is stopped.
     """
 
     def __init__(
@@ -90,72 +90,72 @@ class StuckWatch:
     ) -> None:
         self.reviewer = reviewer
         self._own = WatchedAgent(circuit)
-        self._lanes: dict[str, WatchedAgent] = {}
+        self._sub_agents: dict[str, WatchedAgent] = {}
         self._changed = changed
         self._state = state
-        self._sub_agent = sub_agent
+        self._sub_agent_circuit = sub_agent
         self._running = 0
         self.score: Score | None = None
-        """What opened a circuit; `None`: none has opened."""
+        """The score that opened a circuit; `None`: none is open."""
 
     @property
     def warning(self) -> str | None:
-        """What the circuit warns of now: the evidence, and what to do differently."""
-        circuit = self._own.circuit
-        found = circuit.snapshot()
-        if found.phase is not Phase.TRIPPING:
+        """The reason why the agent's circuit is tripping; `None`: it is not."""
+        breaker = self._own.circuit
+        circuit = breaker.snapshot()
+        if circuit.phase is not Phase.TRIPPING:
             return None
-        return circuit.policy.reason(found.memories, found.seen_s)
+        return breaker.policy.reason(circuit.memories, circuit.seen_s)
 
     def see(self, event: StreamEvent) -> str | None:
         """Record an event. Returns `STUCK` when the agent must be stopped now."""
         if isinstance(event, ToolStarted):
             self._running += 1
         elif isinstance(event, TextOutput):
-            lane = self._lane(event.agent)
-            lane.thought = f"{lane.thought}\n{event.text}"[-_KEPT_THOUGHT:]
+            watched = self._agent(event.agent)
+            watched.thought = f"{watched.thought}\n{event.text}"[-_KEPT_THOUGHT:]
         elif isinstance(event, AgentResult):
             return self._record_reply(event.text)
         elif isinstance(event, ToolStep):
-            return self._record_step(event, self._lane(event.agent))
+            return self._record_step(event, self._agent(event.agent))
         return None
 
     def silent(self, idle_s: float) -> str | None:
-        """Record a silence; while a tool runs there is none."""
+        """Record silence, unless a tool is running. Returns `STUCK` when the agent must be stopped now."""
         return None if self._running else self._record(self._own.circuit, Signal(idle_s=idle_s))
 
     def validated(self, tests: SuiteCounts | None, *, ok: bool | None) -> None:
         if tests is not None:
             self._record(self._own.circuit, Signal(ok=ok, failing_tests=key_of(tests)))
 
-    def _lane(self, agent: str) -> WatchedAgent:
-        if not agent or self._sub_agent is None:
+    def _agent(self, agent: str) -> WatchedAgent:
+        if not agent or self._sub_agent_circuit is None:
             return self._own
-        if agent not in self._lanes:
-            while len(self._lanes) >= MOST_SUB_AGENTS:
-                del self._lanes[next(iter(self._lanes))]
-            self._lanes[agent] = WatchedAgent(self._sub_agent(agent))
-        return self._lanes[agent]
+        if agent not in self._sub_agents:
+            while len(self._sub_agents) >= MAX_SUB_AGENTS:
+                del self._sub_agents[next(iter(self._sub_agents))]
+            self._sub_agents[agent] = WatchedAgent(self._sub_agent_circuit(agent))
+        return self._sub_agents[agent]
 
-    def _record_step(self, event: ToolStep, lane: WatchedAgent) -> str | None:
+    def _record_step(self, event: ToolStep, watched: WatchedAgent) -> str | None:
         self._running = max(0, self._running - 1)
         error = None if event.error is None else redact(event.error)
         files = None
-        lane.unmeasured += 1
-        if event.files_changed or lane.unmeasured >= MEASURE_EVERY:
-            lane.unmeasured = 0
+        watched.unmeasured += 1
+        if event.files_changed or watched.unmeasured >= MEASURE_EVERY:
+            watched.unmeasured = 0
             files = self._changed()
         result = event.output or event.error
-        act = AgentStep(
-            *(event.tool, event.arguments, result, lane.thought_so_far() or None),
+        agent_step = AgentStep(
+            *(event.tool, event.arguments, result, watched.take_thought() or None),
             *(event.call_key, event.output_key),
         )
         return self._record(
-            lane.circuit,
+            watched.circuit,
             Signal(
                 ok=event.ok,
                 error=error,
-                step=act,
+                step=agent_step,
                 files_changed=files,
                 state=None if files is None else self._state(),
                 failing_tests=failing_tests(result or ""),
@@ -164,7 +164,7 @@ class StuckWatch:
 
     def _record_reply(self, text: str) -> str | None:
         """Record the agent's final text as a step without a tool."""
-        thought = self._own.thought_so_far()
+        thought = self._own.take_thought()
         text = text or thought
         if not text.strip():
             return None
@@ -182,7 +182,7 @@ class StuckWatch:
         was_open = circuit.last_known.phase is Phase.OPEN
         verdict = circuit.record(signal)
         opened = circuit.last_known
-        if was_open or verdict.phase is not Phase.OPEN or opened.mode in _GOES_ON:
+        if was_open or verdict.phase is not Phase.OPEN or opened.mode in _ADMITTING:
             delayed = None if reviewer is None else reviewer.due(signal)
             if delayed is None:
                 return None
@@ -190,18 +190,18 @@ class StuckWatch:
         else:
             readings = circuit.policy.readings(opened.memories, opened.outage.opened_at_s)
             score = evidence_score(circuit.policy, readings)
-            if reviewer is not None and reviewer.delays(circuit, score):
+            if reviewer is not None and reviewer.grants_delay(circuit, score):
                 return None
         self.score = score
-        for lane in (self._own, *self._lanes.values()):  # one incident leads to one step
-            lane.circuit.reset(
+        for watched in (self._own, *self._sub_agents.values()):  # one incident leads to one step
+            watched.circuit.reset(
                 by="switchgear", why=f"{circuit.name} opened: the next escalation step follows"
             )
         return STUCK
 
 
 EXTEND = "extend"
-_RUNG_OF = {"nudge": NUDGE, "escalate": ESCALATE, "abort": SKIP}
+_STEP_OF = {"nudge": NUDGE, "escalate": ESCALATE, "abort": SKIP}
 
 
 class Intervention(NamedTuple):
@@ -240,7 +240,7 @@ def handed_over(context: IterationContext, agent: Agent) -> IterationContext:
 
 
 class StuckResponse:
-    """Detects stuck agents of one run and responds: `loop` is the circuit of its loop. Used by one thread.
+    """Detects and handles stuck agents of one run, whose loop has the circuit `loop`. Used by one thread.
 
     Raises ValueError if the configured escalation agent does not exist.
     """
@@ -285,11 +285,11 @@ class StuckResponse:
             self._circuit,
             changed,
             state=lambda: last,
-            sub_agent=self._sub_agent,
+            sub_agent=self._sub_agent_circuit,
             reviewer=self._reviewer,
         )
 
-    def _sub_agent(self, name: str) -> Breaker:
+    def _sub_agent_circuit(self, name: str) -> Breaker:
         key = f"{self._session}/agent/{safe_id(name)}"
         return self._panel.breaker(key, self._circuit.policy)
 
@@ -319,19 +319,19 @@ class StuckResponse:
             warned = None if stuck.warning is None else progress_warning(stuck.warning)
             advice = "\n\n".join(filter(None, (state.advice, warned))) or None
             return state._replace(advice=advice), context, None
-        given = self._intervene(context, score)
-        context.view.noted(f"stuck, score {score.text}: {given.what}, by {given.by}")
-        text = f"{given.block}\n\n{given.advice or ''}"
+        intervention = self._intervene(context, score)
+        context.view.noted(f"stuck, score {score.text}: {intervention.what}, by {intervention.by}")
+        text = f"{intervention.block}\n\n{intervention.advice or ''}"
         context = context._replace(evidence=write_evidence(context.record.path, text))
-        state = state._replace(advice=given.advice)
-        if given.what == SKIP:
-            sentence = f"the agent was stuck, and {given.by} gave up the task"
+        state = state._replace(advice=intervention.advice)
+        if intervention.what == SKIP:
+            sentence = f"the agent was stuck, and {intervention.by} gave up the task"
             return state, context, Ending(ExitReason.CIRCUIT_BREAKER, sentence, score.evidence)
-        if given.what == EXTEND:
+        if intervention.what == EXTEND:
             state = state._replace(extra_s=state.extra_s + self._plan.extend_s)
-        elif given.what in {RESET, ESCALATE}:
+        elif intervention.what in {RESET, ESCALATE}:
             state = state._replace(notes=(), nudge=None, failed_output=None)
-        if given.what == ESCALATE:
+        if intervention.what == ESCALATE:
             state = state._replace(helped=True)
             if self._escalation_agent is not None:
                 context = handed_over(context, self._escalation_agent)
@@ -341,10 +341,10 @@ class StuckResponse:
         """Choose the next step for a stuck agent, and record it."""
         options, plan = context.options, self._plan
         seen = Stuck(*(options.agent_label, short_task(options.task), score.points, score.evidence))
-        idle = {ESCALATE} if plan.escalate is None else set[str]()
-        idle |= {EXTEND} if options.timeout_s is None else set()
-        shown = messages.stuck_options(plan, in_batch=self._in_batch)
-        offered = tuple(option for option in shown if option.key not in idle)
+        unavailable = {ESCALATE} if plan.escalate is None else set[str]()
+        unavailable |= {EXTEND} if options.timeout_s is None else set()
+        known = messages.stuck_options(plan, in_batch=self._in_batch)
+        offered = tuple(option for option in known if option.key not in unavailable)
         block = messages.agent_stuck(seen, offered)
         hint = None if self._reviewer is None else self._reviewer.take_hint()
         chosen = None if self._choose is None else self._choose(block, offered)
@@ -365,9 +365,9 @@ class StuckResponse:
         def work(tx: Transaction) -> StepTaken:
             if chosen is None:
                 return escalation.take_next_step(tx.apply, self._loop, step_names, why)
-            return escalation.take(tx.apply, self._loop, step_names, _RUNG_OF[chosen], why)
+            return escalation.take(tx.apply, self._loop, step_names, _STEP_OF[chosen], why)
 
         try:
             return self._panel.store.transact(escalation_key(self._loop), work)
-        except StoreError:  # without the store the choice holds, unrecorded
-            return StepTaken(_RUNG_OF[chosen] if chosen else step_names[0], ())
+        except StoreError:  # the step is taken, but not recorded
+            return StepTaken(_STEP_OF[chosen] if chosen else step_names[0], ())

@@ -18,38 +18,38 @@ from switchgear._run.interrupt import Interrupt
 from switchgear._system.files import read_regular
 from switchgear._text.redact import redact, shortened
 
-LONGEST_S = 3600.0
-"""A validation that has not ended by then has failed."""
+MAX_S = 3600.0
+"""Time limit in seconds: a validation that takes longer has failed."""
 KEPT_BYTES = 2_000_000
-"""Of what it prints, the last."""
+"""Bytes of its output that are kept, from the end."""
 CANNOT_RUN = (126, 127)
-"""What the shell exits with when it cannot run a command."""
-LONGEST_FILE = 4_000_000
-"""Bytes that are read of a project's settings, to find its test command."""
-_NAMED = 10
+"""Exit codes of a shell that cannot run a command."""
+MAX_SETTINGS_BYTES = 4_000_000
+"""Maximum bytes read of a settings file of the project, to find its test command."""
+_MAX_NAMES = 10
 _NO_PYTEST = "No module named pytest"
 
 
 class ValidationResult(NamedTuple):
     command: str
     ok: bool | None
-    """`None`: it was stopped before its end."""
+    """`None`: the command was stopped before its end."""
     exit_code: int | None
     seconds: float
     tests: SuiteCounts | None
     tail: str
     """The last lines it printed, redacted."""
     late: bool = False
-    """Whether it was stopped because its time was over."""
+    """Whether the command was stopped at its time limit."""
 
     @property
     def error(self) -> str:
-        """The failure in words: which tests, else what it printed."""
+        """The failure as text: the failing tests, else the end of the output."""
         if self.late:
             return f"validation failed: {redact(self.command)} did not end in time"
         if self.tests is not None and self.tests.failed:
-            names = ", ".join(self.tests.failing[:_NAMED])
-            more = len(self.tests.failing) - _NAMED
+            names = ", ".join(self.tests.failing[:_MAX_NAMES])
+            more = len(self.tests.failing) - _MAX_NAMES
             named = f": {names}" + (f" and {more} more" if more > 0 else "") if names else ""
             return f"validation failed: failing tests{named}"
         detail = f": {error_of(self.tail, 1500)}" if self.tail.strip() else " and printed nothing"
@@ -62,7 +62,7 @@ class ValidationResult(NamedTuple):
 
     @property
     def cannot_run(self) -> bool:
-        """Whether there is nothing that could have failed: no such command, or no test runner."""
+        """Whether nothing was validated: there is no such command, or no test runner."""
         return self.exit_code in CANNOT_RUN or (self.exit_code == 1 and _NO_PYTEST in self.tail)
 
 
@@ -74,13 +74,13 @@ def validate(
     interrupt: Interrupt,
     supervisors: SupervisorPool | None = None,
 ) -> ValidationResult:
-    """Run the command by the shell in the folder. Never raises for what it does."""
-    reader = _Collected()
+    """Run the command with the shell in the folder. Never raises for a command that fails."""
+    reader = _OutputTail()
     process = AgentProcess(
         FixedCommand(("/bin/sh", "-c", command), reader),
         "",
         folder,
-        deadline_s=LONGEST_S if deadline_s is None else min(deadline_s, LONGEST_S),
+        deadline_s=MAX_S if deadline_s is None else min(deadline_s, MAX_S),
         supervisors=supervisors,
     )
     with interrupt.watching(process):
@@ -137,13 +137,13 @@ def _has_npm_test(folder: Path) -> bool:
 
 def _text(path: Path) -> str:
     try:
-        return read_regular(path, LONGEST_FILE).decode(errors="replace")
+        return read_regular(path, MAX_SETTINGS_BYTES).decode(errors="replace")
     except OSError:
         return ""
 
 
-class _Collected(StreamReader):
-    """Keeps the last lines of both outputs, which contain the test counts."""
+class _OutputTail(StreamReader):
+    """Keeps the last lines of standard output and error: they contain the test counts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,10 +164,10 @@ class _Collected(StreamReader):
         return b"\n".join(self._kept).decode("utf-8", "replace")
 
 
-LONGEST_LINE = 500
-"""Characters of an error line that are shown."""
-_LOOKED_AT = 400
-"""Maximum number of lines of an output that are read, from its end."""
+MAX_LINE_CHARS = 500
+"""Maximum characters shown of an error line."""
+_MAX_LINES = 400
+"""Maximum number of lines searched, from the end of an output."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]{0,30}[ -/]{0,5}[@-~]?")
 _WARNING = re.compile(r"warning|deprecat|^\s*-- docs:", re.IGNORECASE)
@@ -208,7 +208,7 @@ def last_lines(text: str, longest: int) -> str:
     _, newline, lines = tail.partition("\n")
     if newline and len(lines) > longest // 3:
         return lines.strip()
-    if before != " ":  # it begins inside a word
+    if before != " ":  # the tail begins inside a word
         rest = re.search(r"\s", tail)
         tail = tail[rest.end() :] if rest else tail
     return f"…{tail}".strip()
@@ -223,14 +223,14 @@ def error_line(output: str) -> str:
     >>> error_line("PytestWarning: cannot collect\nERROR: file or directory not found: t\n")
     'ERROR: file or directory not found: t'
     """
-    lines = [_ANSI.sub("", line).strip() for line in output.splitlines()[-_LOOKED_AT:]]
+    lines = [_ANSI.sub("", line).strip() for line in output.splitlines()[-_MAX_LINES:]]
     lines = [line for line in lines if line and line.isprintable() | any(map(str.isalnum, line))]
-    sound = [line for line in lines if not _WARNING.search(line)]
-    for pattern, among in ((_STRONG, sound), (_WEAK, sound), (_WEAK, lines)):
-        found = [line for line in among if pattern.search(line)]
+    errors = [line for line in lines if not _WARNING.search(line)]
+    for pattern, candidates in ((_STRONG, errors), (_WEAK, errors), (_WEAK, lines)):
+        found = [line for line in candidates if pattern.search(line)]
         if found:
             specific = [line for line in found if not _GENERIC.search(line)]
-            return shortened(" ".join((specific or found)[-1].split()), LONGEST_LINE, "…")
+            return shortened(" ".join((specific or found)[-1].split()), MAX_LINE_CHARS, "…")
     return ""
 
 

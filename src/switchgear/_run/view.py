@@ -22,16 +22,16 @@ _COUNTDOWN_S = 30
 
 
 class RunView:
-    """Watches a run. Called in the run's thread; to be quick, and not to raise."""
+    """Watches a run. Called in the run's thread; must return quickly, and must not raise."""
 
     def started(self, run: dict[str, Any]) -> None:
         """The run begins or resumes; `run` is the content of run.json."""
 
     def waiting(self, why: str, left_s: float) -> None:
-        """It waits; called about once a second."""
+        """The run waits; called about once a second."""
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """An iteration begins; `run["options"]` and `run["state"]` have the limits and the use."""
+        """An iteration begins; `run["options"]` has the limits, `run["state"]` what is used of them."""
 
     def event(self, event: StreamEvent) -> None:
         """The agent did something."""
@@ -43,25 +43,25 @@ class RunView:
         """An iteration is over; `facts` is its line of iterations.jsonl."""
 
     def noted(self, text: str) -> None:
-        """Something to know that is no failure."""
+        """A remark that is no failure."""
 
     def ended(self, result: "RunResult") -> None:
         """The run is over."""
 
 
 class _Guarded:
-    """Passes every call on to a view; one that raises is replaced by the silent one."""
+    """Passes every call on to a view; after an exception, to the silent view instead."""
 
     def __init__(self, view: Any, silent: Any) -> None:
         self._view, self._silent = view, silent
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def show(*about: Any) -> Any:
+        def show(*arguments: Any) -> Any:
             try:
-                return getattr(self._view, name)(*about)
+                return getattr(self._view, name)(*arguments)
             except Exception:  # noqa: BLE001  a view must not end the run
                 self._view = self._silent
-                return getattr(self._silent, name)(*about)
+                return getattr(self._silent, name)(*arguments)
 
         return show
 
@@ -72,7 +72,7 @@ def guarded(view: V, silent: V) -> V:
 
 
 class Countdown:
-    """Which moments of a wait become a plain line: its start, and every half minute."""
+    """Decides when a wait is printed as a plain line: at its start, and every 30 seconds."""
 
     def __init__(self) -> None:
         self._why: str | None = None
@@ -114,7 +114,7 @@ class LineView(RunView):
             self._print(f"  nudge: {one_line(evidence_of(run['state']['nudge']), 300)}")
 
     def event(self, event: StreamEvent) -> None:
-        """Steps and complaints; words are in the log."""
+        """Print steps and complaints; the agent's text is in the log."""
         if isinstance(event, ToolStep):
             how = "?" if event.ok is None else "ok" if event.ok else "failed"
             self._print(f"  {event.tool} {one_line(event.arguments, 100)}: {how}")
@@ -141,7 +141,7 @@ class LineView(RunView):
         self._print(result.text())
 
     def _print(self, text: str) -> None:
-        """Print lines, each with the local time, so that a log of the night can be read."""
+        """Print lines, each with the local time, so that a log can be read later."""
         front = "" if self._wall is None else f"{formats.local_time(self._wall())}  "
         for line in text.split("\n"):
             print(f"{front}{line}", file=self._stream, flush=True)

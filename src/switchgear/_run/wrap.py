@@ -24,7 +24,7 @@ SITE = Path(__file__).parent / "wrap_site"
 PACKAGE = Path(__file__).parents[1]
 _POLL_S = 0.1
 _GRACE_S = 5.0
-"""How long the command may take to end after SIGTERM."""
+"""Seconds that the command has to end after SIGTERM."""
 _LARGEST_JOURNAL = 64 * 1024 * 1024
 
 
@@ -58,11 +58,11 @@ class ModelTotals(NamedTuple):
 class WrapReport(NamedTuple):
     command: tuple[str, ...]
     exit_code: int
-    """That of `switchgear wrap`."""
+    """The exit code of `switchgear wrap`."""
     reason: str
     """`exited`, or a reason of `switchgear run`: circuit_breaker, budget, timeout, agent_error, interrupted."""
     command_exit_code: int | None
-    """That of the command; below 0: the signal that ended it; `None`: it could not be started."""
+    """The exit code of the command; below 0: the signal that ended it; `None`: it could not be started."""
     seconds: float
     processes: int
     """Python processes that were guarded."""
@@ -85,7 +85,7 @@ class WrapReport(NamedTuple):
 
 
 class WrapJournal:
-    """What the processes of a command have written so far, added up."""
+    """The totals of what the processes of a command have written so far."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class WrapJournal:
         self.circuits: set[str] = set()
 
     def follow(self) -> None:
-        """Read what was added since. Lines that cannot be read are skipped."""
+        """Read what was added since the last call. Unreadable lines are skipped."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._read_bytes)
@@ -143,7 +143,7 @@ class WrapJournal:
 
     @property
     def refusal_reason(self) -> ExitReason | None:
-        """Why calls were refused; `None`: none was."""
+        """Why calls were refused; `None`: no call was."""
         if not self.refused:
             return None
         return ExitReason.BUDGET if "budget" in self.refused_by else ExitReason.CIRCUIT_BREAKER

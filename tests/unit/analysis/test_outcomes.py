@@ -20,7 +20,13 @@ from switchgear._agents.recordings.recording import (
 )
 from switchgear._analysis.backtest.labels import add_label, all_labels, labels_file, read_labels
 from switchgear._analysis.backtest.opinions import OpinionAccuracy
-from switchgear._analysis.backtest.outcomes import ENOUGH, MOST, OutcomeSources, infer, label_key
+from switchgear._analysis.backtest.outcomes import (
+    DEFAULT_CONFIDENCE,
+    MAX_CONFIDENCE,
+    OutcomeSources,
+    infer,
+    label_key,
+)
 from switchgear._analysis.backtest.replay import judge
 from switchgear._breaker.presets import MEASURED
 from switchgear._cli import label as label_verb
@@ -337,7 +343,7 @@ def test_a_commit_that_the_repository_does_not_know_is_weak_evidence(tmp_path: P
     step = shell("git commit -m x", "[main abcdef1] x")
     found = infer(run(EDIT, step, folder=str(tmp_path)))
     assert found.solved is False
-    assert found.confidence < ENOUGH
+    assert found.confidence < DEFAULT_CONFIDENCE
 
 
 def test_no_inference_is_certain() -> None:
@@ -345,7 +351,7 @@ def test_no_inference_is_certain() -> None:
     best = infer(run(EDIT, TESTS_PASS, COMMIT, said="perfect, thanks"))
     worst = infer(run(FAILS, FAILS, FAILS, ended="error", said="revert that, it still fails"))
     assert (best.solved, worst.solved) == (True, False)
-    assert best.confidence == worst.confidence == MOST
+    assert best.confidence == worst.confidence == MAX_CONFIDENCE
 
 
 def test_what_a_terminal_writes_is_no_message_of_the_user(tmp_path: Path) -> None:

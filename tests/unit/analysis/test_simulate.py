@@ -238,7 +238,7 @@ def test_a_task_that_was_overspent_is_no_wrong_trip_hours_later() -> None:
         f"story/{min(span.about)}-0-1", 1, span.ends_s + 20_000.0, EventKind.MOVED,
         Phase.CLOSED, Phase.OPEN, Mode.AUTO, 2,
     )  # fmt: skip
-    tally.hear(late)
+    tally.on_event(late)
     assert tally.wrong_trips == before
-    tally.hear(late._replace(circuit="provider/south"))
+    tally.on_event(late._replace(circuit="provider/south"))
     assert tally.wrong_trips == before + 1

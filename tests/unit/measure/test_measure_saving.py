@@ -486,7 +486,7 @@ def test_a_measurement_that_takes_too_long_is_an_error_that_does_not_cause_itsel
 def test_a_request_to_stop_shortens_the_time_of_a_running_command(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchgear._measure.git_command.GENTLE_S", 0.0)
+    monkeypatch.setattr("switchgear._measure.git_command.STOPPING_S", 0.0)
     deadline, started = Deadline(LIMIT_S), project / "started"
 
     def stop() -> None:
@@ -591,7 +591,7 @@ def test_a_file_of_rules_that_is_a_pipe_is_named_and_the_work_is_saved(
 def test_a_pipe_in_place_of_a_reference_leaves_time_for_an_archive(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipe: str
 ) -> None:
-    monkeypatch.setattr("switchgear._measure.git.QUICK_S", 0.5)
+    monkeypatch.setattr("switchgear._measure.git.REFERENCE_S", 0.5)
     monkeypatch.setattr("switchgear._measure.git._at_least", lambda deadline: deadline)
     tree = tree_of(project)
     tree.mark()

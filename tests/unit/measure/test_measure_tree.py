@@ -263,7 +263,7 @@ def test_large_files_are_compared_by_size_and_time(
 def test_a_large_tracked_file_whose_time_alone_has_changed_is_no_change(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchgear._measure.git.HASHED_FILE", 10)
+    monkeypatch.setattr("switchgear._measure.git.MAX_HASHED_FILE", 10)
     monkeypatch.setattr("switchgear._measure.git_base.COMPARED_BYTES", 10)
     large = repository / "large"
     large.write_text("more than ten bytes\n")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchgear._remote.job import (
-    MOST_LOSSES,
+    MAX_LOSSES,
     SCHEMA,
     JobSpec,
     JobState,
@@ -100,9 +100,9 @@ def test_renewing_keeps_the_claim_and_passes_requests_to_stop_on(
         assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NO
     jobs.request_stop("r1", Stop.NOW)
     assert jobs.renew("r1", 1, LEASE_S).stop is Stop.NOW
-    assert jobs.look("r1", 1).stop is Stop.NOW
+    assert jobs.held("r1", 1).stop is Stop.NOW
     with pytest.raises(LeaseLost):
-        jobs.look("r1", 2)
+        jobs.held("r1", 2)
 
 
 def test_progress_and_its_iterations_are_saved_together(jobs: Jobs) -> None:
@@ -194,7 +194,7 @@ def test_what_another_host_saved_as_a_commit_is_one(field: str) -> None:
 
 
 def test_a_job_that_is_given_back_waits_for_another_worker(jobs: Jobs, clock: FakeClock) -> None:
-    for number in range(MOST_LOSSES):
+    for number in range(MAX_LOSSES):
         job = jobs.claim("r1", f"w{number}", LEASE_S)
         assert job is not None
         jobs.give_back("r1", job.claim, "no room")
@@ -204,7 +204,7 @@ def test_a_job_that_is_given_back_waits_for_another_worker(jobs: Jobs, clock: Fa
     assert job is not None
     assert (job.state, job.drops, job.notes[-1]) == (
         JobState.WAITING,
-        MOST_LOSSES,
+        MAX_LOSSES,
         "w9 cannot execute it: no room",
     )
     assert is_given_up(job, clock())
@@ -233,7 +233,7 @@ def test_a_parcel_arrives_as_it_was_sent(size: int) -> None:
 def test_a_parcel_that_is_too_large_is_an_error_with_a_solution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("switchgear._remote.jobs.LARGEST_BYTES", 10)
+    monkeypatch.setattr("switchgear._remote.jobs.MAX_PARCEL_BYTES", 10)
     with pytest.raises(ParcelTooLarge, match="--repository URL"):
         Jobs(MemoryLedger("memory:", FakeClock())).send("p", b"x" * 11)
 
@@ -310,7 +310,7 @@ def lose_workers(jobs: Jobs, clock: FakeClock, count: int) -> None:
 def test_a_job_with_which_too_many_workers_are_lost_is_given_up(
     jobs: Jobs, clock: FakeClock
 ) -> None:
-    lose_workers(jobs, clock, MOST_LOSSES - 1)
+    lose_workers(jobs, clock, MAX_LOSSES - 1)
     job = jobs.get("r1")
     assert job is not None
     assert not is_given_up(job, clock())
@@ -326,9 +326,9 @@ def test_a_job_with_which_too_many_workers_are_lost_is_given_up(
 def test_an_iteration_that_is_saved_starts_the_count_of_lost_workers_again(
     jobs: Jobs, clock: FakeClock
 ) -> None:
-    lose_workers(jobs, clock, MOST_LOSSES - 1)
+    lose_workers(jobs, clock, MAX_LOSSES - 1)
     last = jobs.claim("r1", "last", LEASE_S)
     assert last is not None
     jobs.save("r1", last.claim, record={"state": {}}, iterations=[{"number": 1}])
     clock.advance(LEASE_S)
-    lose_workers(jobs, clock, MOST_LOSSES - 1)
+    lose_workers(jobs, clock, MAX_LOSSES - 1)

@@ -231,9 +231,9 @@ def test_a_worker_keeps_only_the_latest_starts(project: Path, tmp_path: Path) ->
     start, _ = sent(project, tmp_path)
     bundle = bundled(project, start.reference)
     starts = UnpackedStarts(tmp_path / "starts")
-    for number in range(parcel.MOST_STARTS + 3):
+    for number in range(parcel.MAX_STARTS + 3):
         starts.unpack(lambda: bundle, tmp_path / "job", start._replace(name=f"p{number}:1"), "")
-    assert len([*(tmp_path / "starts").iterdir()]) == parcel.MOST_STARTS
+    assert len([*(tmp_path / "starts").iterdir()]) == parcel.MAX_STARTS
 
 
 def test_a_start_that_two_threads_keep_at_once_is_kept_once(project: Path, tmp_path: Path) -> None:

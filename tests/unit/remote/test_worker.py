@@ -23,8 +23,8 @@ from switchgear._fleet.run_notes import run_note
 from switchgear._hooks.session import Notes
 from switchgear._remote import dispatch, worker
 from switchgear._remote import jobs as jobs_module
-from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sending
-from switchgear._remote.job import MOST_LOSSES, JobSpec, LeaseLost, Parcel, RemoteJob
+from switchgear._remote.dispatch import RemoteAttempts, RemoteContext, _Reported, _Sender
+from switchgear._remote.job import MAX_LOSSES, JobSpec, LeaseLost, Parcel, RemoteJob
 from switchgear._remote.jobs import Jobs, held_elsewhere
 from switchgear._remote.parcel import TransferError, UnpackedStarts
 from switchgear._remote.transfer import write_iterations
@@ -136,7 +136,7 @@ class Crew:
             "b1",
             {"t": self.labels},
             repository=self.repository,
-            said=self.said.append,
+            show=self.said.append,
             broker="redis://box",
         )
         attempts = RemoteAttempts(context)
@@ -191,7 +191,7 @@ def test_the_owner_of_a_task_is_the_one_of_its_batch(crew: Crew) -> None:
 def test_a_task_that_no_worker_takes_is_reported_once(
     crew: Crew, labels: tuple[str, ...], who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "FIRST_REPEAT_S", 0.05)
+    monkeypatch.setattr(dispatch, "MIN_RESEND_S", 0.05)
     crew.labels, crew.lost_ids = labels, 3
     assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
     [line] = crew.said
@@ -232,7 +232,7 @@ def test_work_that_is_too_large_ends_the_task_once_and_stays_on_its_host(
 ) -> None:
     with (crew.folder / "agent.sh").open("a") as script:
         script.write("head -c 20000 /dev/urandom > large\n")
-    monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
+    monkeypatch.setattr(jobs_module, "MAX_PARCEL_BYTES", 10_000)
     result = result_of(crew.run())
     assert (result.exit_reason, result.state.spent_micros) == (ExitReason.AGENT_ERROR, CENT)
     assert "the work could not be sent and is on" in result.reason
@@ -253,7 +253,7 @@ def test_work_that_is_too_large_for_the_store_comes_from_the_repository(
     crew.repository = str(shared)
     with (crew.folder / "agent.sh").open("a") as script:
         script.write("head -c 20000 /dev/urandom > large\n")
-    monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
+    monkeypatch.setattr(jobs_module, "MAX_PARCEL_BYTES", 10_000)
     assert result_of(crew.run()).success
     assert (crew.project / "large").stat().st_size == 20_000
 
@@ -268,7 +268,7 @@ def test_work_is_pushed_to_the_repository_of_the_batch_whatever_the_agent_calls_
     with (crew.folder / "agent.sh").open("a") as script:
         script.write("head -c 20000 /dev/urandom > large\n")
         script.write(f"git remote set-url origin {other}\n")
-    monkeypatch.setattr(jobs_module, "LARGEST_BYTES", 10_000)
+    monkeypatch.setattr(jobs_module, "MAX_PARCEL_BYTES", 10_000)
     assert result_of(crew.run()).success
     assert (crew.project / "large").stat().st_size == 20_000
     assert git(other, "for-each-ref", "refs/switchgear") == ""
@@ -534,7 +534,7 @@ def test_a_task_whose_job_the_store_has_lost_ends(
 def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rebuilt, save, sent = worker._rebuilt, crew.jobs.save, list[Parcel]()
+    rebuilt, save, sent = worker._rebuild, crew.jobs.save, list[Parcel]()
 
     def fails(*given: Any) -> None:
         rebuilt(*given)
@@ -544,7 +544,7 @@ def test_a_worker_that_cannot_unpack_a_job_leaves_the_work_in_the_store_as_it_is
         sent.append(named["work"])
         save(*given, **named)
 
-    monkeypatch.setattr(worker, "_rebuilt", fails)
+    monkeypatch.setattr(worker, "_rebuild", fails)
     monkeypatch.setattr(crew.jobs, "save", saved)
     assert result_of(crew.run()).reason.endswith(": no space left")
     assert sent == []
@@ -561,7 +561,7 @@ def test_a_worker_does_not_continue_without_the_work_of_the_last_one(
     monkeypatch.setattr(worker, "apply", lambda *_: "it was changed")
     context = WorkerContext(crew.jobs, crew.there, root, UnpackedStarts(root / "s"), Rest())
     with pytest.raises(TransferError, match="could not be continued: it was changed"):
-        worker._rebuilt(context, job, RunFolder(root / "runs" / "r1"), root / "files")
+        worker._rebuild(context, job, RunFolder(root / "runs" / "r1"), root / "files")
 
 
 def test_a_task_that_one_host_cannot_begin_is_done_by_another(
@@ -628,7 +628,7 @@ def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
 def test_a_host_whose_disk_is_full_gives_its_task_back_although_the_store_fails(
     crew: Crew, monkeypatch: pytest.MonkeyPatch, *, returns: bool
 ) -> None:
-    run, cut_off = run_attempt, worker._Saving.cut_off
+    run, save_for_successor = run_attempt, worker._Saving.save_for_successor
     reasons, failures = [ExitReason.DISK_FULL], [StoreError("redis://box", "is away", "wait")]
 
     def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
@@ -641,12 +641,12 @@ def test_a_host_whose_disk_is_full_gives_its_task_back_although_the_store_fails(
     def fails_at_first(saving: worker._Saving, state: RunState) -> None:
         if failures:
             raise failures.pop()
-        cut_off(saving, state)
+        save_for_successor(saving, state)
 
     monkeypatch.setattr(worker, "run_attempt", full_at_first)
-    monkeypatch.setattr(worker._Saving, "cut_off", fails_at_first)
+    monkeypatch.setattr(worker._Saving, "save_for_successor", fails_at_first)
     if not returns:
-        monkeypatch.setattr(worker, "_patiently", lambda work, _: work())
+        monkeypatch.setattr(worker, "_retry", lambda work, _: work())
     result = result_of(crew.run())
     assert result.success
     assert result.state.spent_micros == (2 * CENT if returns else CENT), "else it is unknown"
@@ -749,9 +749,9 @@ def test_a_task_with_which_every_worker_is_lost_ends(
     monkeypatch.setattr(crew, "work", lost)
     result = result_of(crew.run())
     assert result.exit_reason is ExitReason.AGENT_ERROR
-    expected = f"{MOST_LOSSES} workers in a row were lost during iteration 1, the last one was "
+    expected = f"{MAX_LOSSES} workers in a row were lost during iteration 1, the last one was "
     assert result.reason.startswith(expected)
-    assert crew.published == MOST_LOSSES
+    assert crew.published == MAX_LOSSES
 
 
 def test_no_other_process_of_the_host_runs_the_task_meanwhile(crew: Crew) -> None:
@@ -782,7 +782,7 @@ def test_a_message_of_an_operator_reaches_the_run_on_its_host(crew: Crew) -> Non
 def test_a_run_that_waits_for_a_worker_is_shown_as_waiting(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "FIRST_REPEAT_S", 0.05)
+    monkeypatch.setattr(dispatch, "MIN_RESEND_S", 0.05)
     crew.lost_ids = 1
     assert result_of(crew.run()).exit_reason is ExitReason.COMPLETED
     assert crew.shown_at_publish == ["waiting", "waiting"]
@@ -850,9 +850,9 @@ def test_a_run_that_no_worker_can_begin_has_an_end(
 
     monkeypatch.setattr(UnpackedStarts, "unpack", unpack)
     result = result_of(crew.run())
-    assert crew.published == MOST_LOSSES
+    assert crew.published == MAX_LOSSES
     assert (result.exit_reason, result.state.iterations) == (ExitReason.AGENT_ERROR, 0)
-    why = f"{MOST_LOSSES} attempts at iteration 1 failed in a row: {worker.host_name()} cannot "
+    why = f"{MAX_LOSSES} attempts at iteration 1 failed in a row: {worker.host_name()} cannot "
     assert result.reason == why + "execute it: the bundle is damaged"
     assert crew.shown["reason"] == result.reason
 
@@ -973,17 +973,17 @@ def test_a_task_is_interrupted_if_the_user_does_not_wait_for_the_store(
 def test_an_id_that_an_older_worker_was_given_is_sent_again_soon(crew: Crew) -> None:
     clock, sent = FakeClock(), list[str]()
     context = RemoteContext(crew.jobs, lambda run, _: sent.append(run), "b1", {})
-    sending = _Sending(context, (), Time(clock=clock), _Reported())
+    sending = _Sender(context, (), Time(clock=clock), _Reported())
     job = RemoteJob(JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel()))
     sending.send_if_due(job, 0.0)
-    clock.advance(dispatch.AFTER_DROP_S)
+    clock.advance(dispatch.RESEND_AFTER_DROP_S)
     sending.send_if_due(job, 0.0)
     assert sent == ["r1"]
     sending.send_if_due(job._replace(drops=1), 0.0)
-    clock.advance(dispatch.AFTER_DROP_S)
+    clock.advance(dispatch.RESEND_AFTER_DROP_S)
     sending.send_if_due(job._replace(drops=1), 0.0)
     assert sent == ["r1", "r1"]
-    clock.advance(dispatch.AFTER_DROP_S)
+    clock.advance(dispatch.RESEND_AFTER_DROP_S)
     sending.send_if_due(job._replace(drops=1), 0.0)
     assert sent == ["r1", "r1"]
     assert crew.said == []

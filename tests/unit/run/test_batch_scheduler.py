@@ -18,7 +18,7 @@ from switchgear._detectors import FailuresInWindow
 from switchgear._measure.git_command import run_git
 from switchgear._panel.panel import Panel
 from switchgear._run.batch.attempt import (
-    MOST_FORCES,
+    MAX_FORCES,
     SPAWN,
     Admission,
     Attempt,
@@ -79,7 +79,7 @@ class Watching(BatchView):
     def changed(self, name: str, progress: Progress) -> None:
         self.changes.append((name, str(progress.status)))
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.texts.append(text)
 
     def waiting(self, why: str, left_s: float) -> None:
@@ -128,11 +128,11 @@ class Stage:
             batch,
             kept,
             self.home,
-            place=AttemptDependencies(self.panel, self.path / ".switchgear" / "runs"),
-            places=TaskFolders(self.home.path, self.path),
+            shared=AttemptDependencies(self.panel, self.path / ".switchgear" / "runs"),
+            folders=TaskFolders(self.home.path, self.path),
             dependencies=BatchDependencies(self.interrupt, self.view, self.choose),
             admission=self.admission,
-            act=noted,
+            perform=noted,
         )
         end = conductor.run()
         self.progress = conductor.progress
@@ -198,7 +198,7 @@ def test_a_demo_project_that_a_killed_process_left_half_made_is_rebuilt(tmp_path
     half.mkdir(parents=True)
     (half / "half").write_text("made")
     task = Task("a", "do it", flags={"agent": "demo:works"})
-    given = TaskFolders(tmp_path / "home", tmp_path).give(task, Progress(), {})
+    given = TaskFolders(tmp_path / "home", tmp_path).prepare(task, Progress(), {})
     assert given.folder == str(half)
     assert not (half / "half").exists()
     assert (half / ".git").is_dir()
@@ -388,9 +388,9 @@ def test_an_abort_ends_what_runs_and_it_can_be_resumed(stage: Stage) -> None:
 
 def test_a_policy_closes_the_circuit_by_force_only_so_often_and_then_waits(stage: Stage) -> None:
     stage.policy = TRIPS_AT_ONCE
-    batch = tasks(**{f"t{n}": "" for n in range(MOST_FORCES + 2)})._replace(on_open="force")
+    batch = tasks(**{f"t{n}": "" for n in range(MAX_FORCES + 2)})._replace(on_open="force")
     stage.run(batch, lambda _: outcome("agent_error"))
-    assert len(stage.attempts) == MOST_FORCES + 2
+    assert len(stage.attempts) == MAX_FORCES + 2
     assert len(stage.view.waits) == 1
 
 
@@ -515,7 +515,7 @@ def test_a_second_signal_leaves_the_commit_to_resume(
     stage.run(batch, act)
     assert stage.statuses == {"a": status}
     places = TaskFolders(home.path, stage.path)
-    assert places.keep(batch.tasks[0], stage.progress["a"]) is None, "as --resume does"
+    assert places.commit(batch.tasks[0], stage.progress["a"]) is None, "as --resume does"
     branch = stage.progress["a"].branch or ""
     assert run_git(stage.path, ["show", f"{branch}:new"]) == "by the agent\n"
 
@@ -552,11 +552,11 @@ def test_a_task_that_gets_a_worktree_leaves_the_folder_of_the_user_alone(tmp_pat
     begun = Progress(Status.INTERRUPTED, run="run-1", folder=str(project), spent_micros=7)
     progress, notes = resumed_progress({"a": begun}, [task], failed_too=False)
     places = TaskFolders(tmp_path / "home" / "b1", project)
-    given = places.give(task, progress["a"], {})
+    given = places.prepare(task, progress["a"], {})
     assert (given.run, given.runs, given.earlier_micros) == (None, ("run-1",), 7)
     assert given.folder == str(tmp_path / "project-trees" / "b1" / "a")
     assert notes[-1] == "a works in a worktree now, and starts from scratch"
-    assert places.keep(task, begun) is None
+    assert places.commit(task, begun) is None
     assert run_git(project, ["rev-parse", "HEAD"]) == before
     assert run_git(project, ["status", "--porcelain"]).splitlines() == ["?? new"]
 
@@ -569,7 +569,7 @@ def test_a_changed_file_is_noticed(stage: Stage) -> None:
     assert notes == [
         "a was changed in the file; it is not repeated",
         "new is new in the file",
-        "gone is not in the file any more, and is left out",
+        "gone is no longer in the file, and is left out",
     ]
 
 

@@ -47,7 +47,7 @@ def test_a_line_of_a_task_has_its_name_in_front() -> None:
 
 def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
     stream = io.StringIO()
-    BatchLineView(stream, wall=lambda: NIGHT_S).said(
+    BatchLineView(stream, wall=lambda: NIGHT_S).message(
         "TASK TIMED OUT\n\n[Resume]             - more \x1b[2J time"
     )
     shown = "TASK TIMED OUT\n\n[Resume]             - more  [2J time\n"
@@ -91,7 +91,7 @@ def test_the_head_has_the_cost_of_running_tasks_with_their_earlier_runs(board: B
 def test_the_table_fits_whatever_it_shows(board: BatchTable) -> None:
     begun(board, **{f"task-{n}": DONE for n in range(40)})
     begun(board, **{"task-30": Progress(Status.FAILED, "because " * 50)})
-    board.said("a note\n" * 30 + "hostile \x1b[2J text")
+    board.message("a note\n" * 30 + "hostile \x1b[2J text")
     board.waiting("for op/agent_spawn " * 9, 12.0)
     frame = board.frame().plain
     assert len(frame.splitlines()) <= 12

@@ -251,7 +251,7 @@ def test_output_is_bounded_and_a_promise_is_found_across_pieces() -> None:
         watch.see(TextOutput(text))
         promised.append(watch.promised)
     assert promised == [False, True]
-    assert len(watch._said) <= 8_000
+    assert len(watch._text) <= 8_000
 
 
 # Waiting

@@ -1,7 +1,7 @@
-"""All runs of all files, on several processes: the texts stay there, only findings come back.
+"""Reads all runs of all files in several processes, which return findings but no texts.
 
-What is running is bounded, so memory does not grow with what is read. The rows come in the order
-of the files, whatever the number of processes.
+The number of pending jobs is bounded, so memory does not grow with the files. The rows come in the order of
+the files, for any number of processes.
 """
 
 import json
@@ -26,12 +26,12 @@ from switchgear._analysis.backtest.outcomes import OutcomeSources
 from switchgear._analysis.backtest.replay import Named, RunRow, judge
 from switchgear._core.errors import SwitchgearError
 
-_LARGEST_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
 _LISTS = {"resolved_ids": True, "unresolved_ids": False, "empty_patch_ids": False}
 
 
 class OutcomesUnreadable(SwitchgearError):
-    """A file of outcomes that cannot be used. `path` and `why`."""
+    """A file of outcomes that cannot be used. `args` are its path, and the reason."""
 
     args: tuple[str, str]
 
@@ -43,10 +43,10 @@ class OutcomesUnreadable(SwitchgearError):
 
 
 def read_outcomes(path: str) -> dict[str, bool]:
-    """Which runs were solved, by id. Raises `OutcomesUnreadable`."""
+    """Whether each run was solved, by id. Raises `OutcomesUnreadable`."""
     try:
         with Path(path).open("rb") as file:
-            value = json.loads(file.read(_LARGEST_BYTES))
+            value = json.loads(file.read(_MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or "is not valid JSON"
         raise OutcomesUnreadable(path, why) from error
@@ -70,11 +70,11 @@ T = TypeVar("T")
 
 _BATCH_LINES, _BATCH_BYTES = 16, 4 * 1024 * 1024
 _SMALL_BYTES = 2 * 1024 * 1024
-"""Less than this in all is read here: starting processes takes longer."""
+"""Files of less than this in total are read in this process: starting others takes longer."""
 
 
 class BacktestBroken(SwitchgearError):
-    """A process that read recordings died. `why` is the reason, as far as known."""
+    """A process that read recordings died. `args` has the reason, as far as known."""
 
     args: tuple[str]
 
@@ -86,7 +86,7 @@ class BacktestBroken(SwitchgearError):
 
 
 class Job(NamedTuple):
-    """A file, or some lines of one in which each line is a run by itself."""
+    """A file, or lines of a file with one run per line."""
 
     path: str
     lines: tuple[bytes, ...] | None = None
@@ -94,24 +94,24 @@ class Job(NamedTuple):
 
 
 class Recordings(NamedTuple):
-    """What is read, and how."""
+    """The files to read, and how to read them."""
 
     paths: tuple[str, ...]
     outcomes: Mapping[str, bool] = {}
     force: str | None = None
-    """The name of a format that all files are taken to have."""
+    """The name of the format of all files; `None`: it is recognised for each file."""
     jobs: int | None = None
     """The number of processes; `None`: one for each core."""
     progress: Callable[[int, int], object] | None = None
-    """Called with the bytes that are done and those of all files; each pass begins at 0."""
+    """Called with the bytes read so far and the bytes of all files; each pass begins at 0."""
     labels: Mapping[str, bool | None] = {}
-    """Outcomes that a person gave, see `outcomes.label_key`."""
+    """Outcomes labelled by a person, by the keys of `outcomes.label_key`."""
     least_confidence: float | None = None
-    """From which confidence an inferred outcome counts; `None`: nothing is inferred."""
+    """The confidence from which an inferred outcome counts; `None`: nothing is inferred."""
 
 
 class Judging(NamedTuple):
-    """The task of a backtest: what each policy would have done with a run."""
+    """The task of a backtest: judges each run by each policy."""
 
     policies: tuple[Named, ...]
     pictures: bool = False
@@ -123,43 +123,42 @@ class Judging(NamedTuple):
 def each_run(
     read: Recordings, task: Callable[[RecordedRun], T], tally: RecordingTally
 ) -> Iterator[T]:
-    """What a task makes of each run. `tally` is complete when the last one has come.
+    """Yields the result of a task for each run. `tally` is complete after the last one.
 
-    The task runs in other processes, so it must be such that it can be sent there. Raises
-    `BacktestBroken`.
+    The task runs in other processes, so it must be picklable. Raises `BacktestBroken`.
     """
     files = list(find(read.paths, tally))
     count = read.jobs or _cores()
     jobs = _jobs(files, read.force, tally)
     sources = OutcomeSources(read.labels, read.outcomes, read.least_confidence)
-    working = Working(sources, read.force, task)
-    done = _Done(files, read.progress)
+    runner = JobRunner(sources, read.force, task)
+    done = _Progress(files, read.progress)
     if count <= 1 or _is_small(files, read.jobs):
         for job in jobs:
-            found, seen = working.work(job)
+            found, seen = runner.run(job)
             tally.add(seen)
             done.add(job)
             yield from found
     else:
-        yield from _in_processes(jobs, working, tally, count, done)
+        yield from _in_processes(jobs, runner, tally, count, done)
     done.all()
 
 
-class _Done:
-    """How much of the files is done. A file counts as it is on disk, packed or not."""
+class _Progress:
+    """Counts the bytes read so far. A compressed file counts with its size on disk."""
 
-    def __init__(self, files: Sequence[str], tell: Callable[[int, int], object] | None) -> None:
-        self._tell = tell
-        self._left = {} if tell is None else {path: _size(path) for path in files}
+    def __init__(self, files: Sequence[str], report: Callable[[int, int], object] | None) -> None:
+        self._report = report
+        self._left = {} if report is None else {path: _size(path) for path in files}
         self._total = sum(self._left.values())
         self._done = 0
         self._path = ""
-        if tell is not None:
-            tell(0, self._total)
+        if report is not None:
+            report(0, self._total)
 
     def add(self, job: Job) -> None:
-        """A job is done; the first job of another file means that the file before it is done, too."""
-        if self._tell is None:
+        """Count a finished job; the first job of another file completes the previous file."""
+        if self._report is None:
             return
         if self._path != job.path:
             self._done += self._left.pop(self._path, 0)
@@ -168,11 +167,11 @@ class _Done:
         part = left if job.lines is None else min(left, sum(map(len, job.lines)))
         self._left[job.path] = left - part
         self._done += part
-        self._tell(self._done, self._total)
+        self._report(self._done, self._total)
 
     def all(self) -> None:
-        if self._tell is not None:
-            self._tell(self._total, self._total)
+        if self._report is not None:
+            self._report(self._total, self._total)
 
 
 def _size(path: str) -> int:
@@ -182,15 +181,15 @@ def _size(path: str) -> int:
         return 0
 
 
-class Working(NamedTuple):
-    """What a process does with its jobs."""
+class JobRunner(NamedTuple):
+    """Performs jobs, in this or another process."""
 
     outcomes: OutcomeSources
     force: str | None
     task: Callable[[RecordedRun], Any]
 
-    def work(self, job: Job) -> tuple[list[Any], RecordingTally]:
-        """What the task makes of the runs of one job, and what was met on the way."""
+    def run(self, job: Job) -> tuple[list[Any], RecordingTally]:
+        """The results of the task for the runs of a job, and what was counted while reading them."""
         tally = RecordingTally()
         source = RecordingFile(job.path, job.lines, job.first_line)
         tally.files += job.first_line == 1
@@ -199,15 +198,15 @@ class Working(NamedTuple):
 
 
 def _in_processes(
-    jobs: Iterable[Job], working: Working, tally: RecordingTally, count: int, done: _Done
+    jobs: Iterable[Job], runner: JobRunner, tally: RecordingTally, count: int, done: _Progress
 ) -> Iterator[Any]:
-    # Not by fork: the caller may have threads.
+    # Do not fork: the caller may have threads.
     spawning = get_context("spawn")
-    with ProcessPoolExecutor(count, spawning, _leave_interrupts_to_the_parent) as pool:
-        under_way: deque[tuple[Job, Future[tuple[list[Any], RecordingTally]]]] = deque()
+    with ProcessPoolExecutor(count, spawning, _ignore_interrupts) as pool:
+        pending: deque[tuple[Job, Future[tuple[list[Any], RecordingTally]]]] = deque()
 
-        def taken() -> list[Any]:
-            job, future = under_way.popleft()
+        def next_results() -> list[Any]:
+            job, future = pending.popleft()
             found, seen = future.result()
             tally.add(seen)
             done.add(job)
@@ -215,20 +214,20 @@ def _in_processes(
 
         try:
             for job in jobs:
-                under_way.append((job, pool.submit(working.work, job)))
-                if len(under_way) > 2 * count + 2:
-                    yield from taken()
-            while under_way:
-                yield from taken()
+                pending.append((job, pool.submit(runner.run, job)))
+                if len(pending) > 2 * count + 2:
+                    yield from next_results()
+            while pending:
+                yield from next_results()
         except BrokenProcessPool as error:
             raise BacktestBroken(str(error)) from error
         finally:
-            for _, left in under_way:
-                left.cancel()
+            for _, future in pending:
+                future.cancel()
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches all processes of a terminal; one of them is enough to answer it."""
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes of a terminal; the parent handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -242,7 +241,7 @@ def _jobs(files: Iterable[str], force: str | None, tally: RecordingTally) -> Ite
 
 
 def _is_per_line(source: RecordingFile, force: str | None) -> bool:
-    """Whether the file has several lines, each of them a run."""
+    """Whether the file has several lines, each with a run."""
     try:
         if not (FORMATS[force] if force else recognise(source)).per_line:
             return False

@@ -1,7 +1,7 @@
-"""All that a backtest found, as far as it is kept: counts of everything, a line for each run.
+"""The findings of a backtest: counts of everything, and a row for each run.
 
-Pictures and evidence are large, so they are kept for some runs only: false stops first, then those
-that save most. The rest of a run is a few hundred bytes.
+Pictures and evidence are large, so they are kept for some runs only: for false stops first, then for stops
+that save most. The other facts of a run take a few hundred bytes.
 """
 
 import heapq
@@ -24,7 +24,7 @@ Z95 = 1.959963984540054
 
 
 class Rate(NamedTuple):
-    """`seen` of `total`, with the 95 % interval of Wilson for the rate behind it.
+    """`seen` of `total`, with the 95 % Wilson interval of the underlying rate.
 
     >>> rate(0, 100)
     Rate(seen=0, total=100, low=0.0, high=0.037)
@@ -37,12 +37,12 @@ class Rate(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """The share that was seen; `None`: there was nothing to see it in."""
+        """The share `seen / total`; `None`: the total is 0."""
         return self.seen / self.total if self.total else None
 
 
 def rate(count: int, total: int) -> Rate:
-    """A rate with its interval: 0 to 1 where nothing was seen."""
+    """A rate with its interval, which is 0 to 1 for a total of 0."""
     if not total:
         return Rate(0, 0, 0.0, 1.0)
     share, z2 = count / total, Z95**2
@@ -54,9 +54,9 @@ def rate(count: int, total: int) -> Rate:
 
 
 def most_likely_below(count: int, total: int, confidence: float = 0.95) -> float:
-    """The rate that is not exceeded with that confidence (exact, one-sided).
+    """The upper bound of the rate at that confidence (exact, one-sided).
 
-    With none of n it is about 3/n: the rule of three.
+    For 0 of n, the bound is about 3/n: the rule of three.
 
     >>> round(most_likely_below(0, 300), 4)
     0.0099
@@ -74,7 +74,7 @@ def most_likely_below(count: int, total: int, confidence: float = 0.95) -> float
 
 
 def _at_most(count: int, total: int, share: float) -> float:
-    """The probability of at most this many, by the binomial distribution."""
+    """The probability of at most `count`, by the binomial distribution."""
     if share <= 0.0:
         return 1.0
     if share >= 1.0:
@@ -92,7 +92,7 @@ def _at_most(count: int, total: int, share: float) -> float:
 
 
 class Counts:
-    """What one policy would have done with all runs. Added to by one thread."""
+    """The totals of one policy over all runs. Used by one thread."""
 
     def __init__(self, policy: str) -> None:
         self.policy = policy
@@ -100,7 +100,7 @@ class Counts:
         self.warned = self.stopped = self.too_late = 0
         self.saved_steps = self.saved_tokens = self.saved_micros = 0
         self.unpriced = 0
-        """Stopped runs whose saving has no known price."""
+        """Stopped runs whose savings have no known price."""
         self.solved = self.false_stops = self.harmful = self.maybe_harmful = 0
         self.unsolved = self.caught = self.unsolved_steps = self.unsolved_saved = 0
         self.by_detector: Counter[str] = Counter()
@@ -144,9 +144,9 @@ class Counts:
 
 
 def shadow_row(view: View, events: Iterable[Event], store: str) -> RunRow | None:
-    """What a shadowed circuit would have done; `None`: it is not, and was not, in shadow mode.
+    """What a circuit in shadow mode would have done; `None`: it never was in shadow mode.
 
-    `events` are those of this circuit, the oldest first.
+    `events` are the events of this circuit, oldest first.
     """
     shadowed = [event for event in events if event.mode is Mode.SHADOW]
     circuit = view.circuit
@@ -161,7 +161,7 @@ def shadow_row(view: View, events: Iterable[Event], store: str) -> RunRow | None
 def _shadow_judged(circuit: Circuit, events: list[Event], view: View, recorded: int) -> Judged:
     opened = [event for event in events if event.after is Phase.OPEN and event.before != "open"]
     warned = [event for event in events if event.after is Phase.TRIPPING]
-    saved = _went_on(circuit, opened[0].at_s) if opened else 0
+    saved = _recorded_after(circuit, opened[0].at_s) if opened else 0
     before = max(recorded - saved, 0)
     hottest = max((reading.heat for reading in view.readings), default=0.0)
     kinds = tuple(detector.kind for detector in view.policy.detectors)
@@ -185,34 +185,34 @@ def _shadow_judged(circuit: Circuit, events: list[Event], view: View, recorded: 
     )
 
 
-def _went_on(circuit: Circuit, opened_at_s: float) -> int:
-    """What came after the trip, at least: refusals that were overruled, failures, anything at all."""
+def _recorded_after(circuit: Circuit, opened_at_s: float) -> int:
+    """A lower bound of the calls after the trip: overruled refusals, failures, or any call at all."""
     failed = sum(failure.at_s > opened_at_s for failure in circuit.failures)
     return max(circuit.totals.overruled, failed, int(circuit.seen_s > opened_at_s))
 
 
 SCHEMA = 1
 _WITH_EVIDENCE = 1000
-"""Runs whose evidence is kept when there are no pictures."""
+"""Number of runs whose evidence is kept if there are no pictures."""
 
 
 class BacktestFindings:
-    """What is known after all rows were added. Used by one thread."""
+    """Collects the rows of a backtest. Used by one thread."""
 
     def __init__(self, pictures: int = 0) -> None:
         self.tally = RecordingTally()
         self.policies: tuple[Named, ...] = ()
         self.counts: list[Counts] = []
         self.rows: list[RunRow] = []
-        """Without pictures and evidence."""
+        """All rows, without pictures and evidence."""
         self.runs = self.untimed = 0
         self.noun = "run"
-        """What a row is about: "run", or "circuit"."""
+        """The subject of a row: "run" or "circuit"."""
         self.outcomes: Counter[str] = Counter()
-        """Runs by where their outcome comes from; empty: it is not known."""
+        """Number of runs by the source of their outcome; empty: unknown."""
         self.least_confidence: float | None = None
         self.unmatched: set[str] = set()
-        """Ids of given outcomes that no run or task has so far."""
+        """Ids in the file of outcomes that match no run or task so far."""
         self.opinions = OpinionAccuracy()
         self.pictures = pictures
         self._kept: list[tuple[tuple[int, int, int], int, RunRow]] = []
@@ -240,11 +240,11 @@ class BacktestFindings:
         self.rows.append(row._replace(judged=bare))
 
     def most_important(self) -> list[RunRow]:
-        """The rows that are kept whole, the most important first."""
+        """The rows with evidence, the most important first."""
         return [row for _, _, row in sorted(self._kept, reverse=True)]
 
-    def as_whole_as_kept(self) -> list[RunRow]:
-        """All rows in order, those that are kept whole with their evidence."""
+    def rows_with_evidence(self) -> list[RunRow]:
+        """All rows in order, with their evidence where it is kept."""
         whole = {-number: row for _, number, row in self._kept}
         return [whole.get(number, row) for number, row in enumerate(self.rows, 1)]
 
@@ -277,7 +277,7 @@ def as_values(found: BacktestFindings) -> dict[str, Any]:
             {**counts_as_values(counts), "policy": policies.get(counts.policy)}
             for counts in found.counts
         ],
-        "rows": [_row(row) for row in found.as_whole_as_kept()],
+        "rows": [_row(row) for row in found.rows_with_evidence()],
     }
 
 

@@ -1,7 +1,7 @@
-"""Outcomes that a person gave to recorded runs, kept in the user's state folder.
+"""Outcomes of recorded runs that a person labelled, saved in the user's state folder.
 
-A line is added for each answer and the last one counts, so that nothing is lost when two terminals label
-at once, and a mistake is corrected by answering again.
+Each answer appends a line, and the last line of a run counts: two terminals can label at the same time, and
+another answer corrects a mistake.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from switchgear._analysis.backtest.outcomes import named
 from switchgear._system.files import append_descriptor, make_private_folder, state_folder
 
-_LARGEST_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
 SOLVED, UNSOLVED, UNKNOWN, FORGET = "solved", "unsolved", "unknown", "forget"
 ANSWERS = (SOLVED, UNSOLVED, UNKNOWN, FORGET)
 _MEANING = {SOLVED: True, UNSOLVED: False, UNKNOWN: None}
@@ -24,24 +24,24 @@ class OutcomeLabel(NamedTuple):
     """One answer of a person."""
 
     key: str
-    """As `outcomes.label_key` names the run."""
+    """The `outcomes.label_key` of the run."""
     answer: str
     at_s: float
     source: str = ""
     """The file of the run."""
     content: str = ""
-    """As `outcomes.content_key` names the run: found by this where its file was moved, and not taken for another."""
+    """The `outcomes.content_key` of the run: identifies it if its file was moved."""
 
 
 def labels_file() -> Path:
-    """The file; it may not exist."""
+    """The path of the file, which may not exist."""
     return Path(state_folder("labels.jsonl"))
 
 
 def read_labels(path: Path | None = None) -> dict[str, bool | None]:
-    """The outcome of each labelled run, by `outcomes.label_names`; lines that cannot be read are skipped.
+    """The outcome of each labelled run, by `outcomes.label_names`; unreadable lines are skipped.
 
-    By its content alone, if its file is gone. Raises OSError.
+    If the file of a run no longer exists, also by its content alone. Raises OSError.
     """
     found: dict[str, bool | None] = {}
     for each in all_labels(path):
@@ -52,11 +52,11 @@ def read_labels(path: Path | None = None) -> dict[str, bool | None]:
 
 
 def all_labels(path: Path | None = None) -> list[OutcomeLabel]:
-    """The labels that count, the oldest first. Raises OSError."""
+    """The labels in effect, oldest first. Raises OSError."""
     found: dict[str, OutcomeLabel] = {}
     try:
         with (path or labels_file()).open("rb") as file:
-            lines = file.read(_LARGEST_BYTES).splitlines()
+            lines = file.read(_MAX_BYTES).splitlines()
     except FileNotFoundError:
         return []
     for line in lines:
@@ -74,7 +74,7 @@ def all_labels(path: Path | None = None) -> list[OutcomeLabel]:
 def add_label(
     key: str, answer: str, path: Path | None = None, *, source: str = "", content: str = ""
 ) -> OutcomeLabel:
-    """Keep an answer: one of `ANSWERS`. Raises OSError."""
+    """Save an answer, one of `ANSWERS`. Raises OSError."""
     if answer not in ANSWERS:
         raise ValueError(f"label {answer!r}: it must be one of {', '.join(ANSWERS)}")
     label = OutcomeLabel(key, answer, time.time(), source, content)
@@ -92,7 +92,7 @@ def add_label(
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the last line has no end, as after a crash: the next one must not become a part of it."""
+    """Whether the last line is incomplete, as after a crash: the next line must not be appended to it."""
     with suppress(OSError), path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"

@@ -1,4 +1,4 @@
-"""How often second opinions were right: the verdicts in the store against the outcomes of the runs."""
+"""How often second opinions were right: compares verdicts in the store with outcomes of runs."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ from switchgear._opinion.opinion import CONFIRM, DELAY, HINT, NONE, verdict_of
 
 _SESSION = "session/"
 _RIGHT = {CONFIRM: False, DELAY: True}
-"""The outcome that a verdict expects: a confirmed stop that the run fails, a delay that it succeeds."""
+"""The outcome that each verdict predicts: whether the run succeeds."""
 
 
 class OpinionAccuracy:
-    """Verdicts, and how many of them the outcomes bear out. Used by one thread."""
+    """Counts verdicts, and those that the outcomes of runs confirm. Used by one thread."""
 
     def __init__(self) -> None:
         self._verdicts: dict[str, list[str]] = {}
         self.given: Counter[str] = Counter()
         self.known: Counter[str] = Counter()
-        """Those about runs with a known outcome."""
+        """Verdicts about runs with a known outcome."""
         self.right: Counter[str] = Counter()
 
     def add(self, circuit: str, sentence: str) -> None:
@@ -39,7 +39,7 @@ class OpinionAccuracy:
                 self.right[verdict] += _RIGHT.get(verdict, True) is run.solved
 
     def as_values(self) -> dict[str, Any]:
-        """As JSON values: for each verdict how many, with a known outcome, and borne out by it."""
+        """As JSON values: for each verdict the number given, with a known outcome, and confirmed by it."""
         return {
             verdict: {
                 "given": self.given[verdict],

@@ -1,8 +1,8 @@
 """Whether a recorded run was solved: labelled by a person, in the recording, or inferred from its end.
 
-Transcripts of coding agents have no outcome. What can be seen at their end is evidence: tests, a commit,
-the user's next message, an interruption. Each sign has a weight in log odds; the sum is a probability, and
-an outcome counts only above a confidence that the caller chooses. Every inference names its evidence.
+Transcripts of coding agents have no outcome, but their end has evidence of it: tests, a commit, the user's
+next message, an interruption. Each sign has a weight in log odds; their sum gives a probability. An outcome
+counts only above a confidence that the caller chooses. Every inference names its evidence.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ from switchgear._analysis.backtest.commit_fate import CommitFate, Fate, fate_of
 from switchgear._measure.test_counts import SuiteCounts, suite_counts
 
 LABEL, GIVEN, RECORDED, INFERRED, UNKNOWN = "label", "given", "recording", "inferred", ""
-ENOUGH = 0.7
-"""The confidence from which an inferred outcome counts, by default."""
+DEFAULT_CONFIDENCE = 0.7
+"""The default confidence from which an inferred outcome counts."""
 PASSING, FAILING, COMMIT, MESSAGE, INTERRUPTION, END, ERRORS = 1.25, 0.42, 1.5, 1.7, 1.1, 1.7, 0.42
 """The weight of each sign in log odds: 1.7 alone is a confidence of 85 %.
 
 `scripts/measure_outcomes.py` compares them with known outcomes. Failing tests are weak, because many
 projects have tests that fail anyway. Messages, interruptions and surviving commits are estimates.
 """
-MOST = 0.97
-"""The highest confidence: signs of one run are not independent of each other, and their weights are measured or estimated."""
+MAX_CONFIDENCE = 0.97
+"""Maximum confidence: the signs of a run are not independent, and their weights are only estimates."""
 _STALE = 0.4
-"""The share of a sign's weight that is left when the work was changed after it."""
+"""The factor for a sign's weight if the work was changed after it."""
 _COMMIT = re.compile(r"\bgit\b[^|;&\n]*\bcommit\b")
 _OTHER_FOLDER = re.compile(r"(?:\bcd|\bgit\s+-C)\s+(\"[^\"]+\"|'[^']+'|[^\s;&|]+)")
 _COMMITTED = re.compile(r"^\[[^\]\n]{1,200}? ([0-9a-f]{7,40})\] ?([^\n]{0,200})", re.MULTILINE)
@@ -52,7 +52,7 @@ _FATES = {
     Fate.REVERTED: ("its commit {commit} was reverted by {other}", -1.0),
     Fate.DROPPED: ("its commit {commit} is no longer on a branch", -1.0),
 }
-"""What is reported of a commit, and which share of its weight counts."""
+"""For each fate of a commit, the text of its sign and the factor for its weight."""
 _THANKS = re.compile(
     r"\b(?:(?<!no )thanks(?! (?:for nothing|in advance))|thank you(?! in advance)|thx|(?<!would be )(?:perfect|great|excellent|awesome)|"
     r"nice work|good job|well done|works now|it works|(?:that|this) fixed it|"
@@ -63,17 +63,17 @@ _COMPLAINT = re.compile(
     r"(?:^|[.!,;] )(?:(?:no|nope|please|can you|could you|and|but)[,.!]? )*"
     r"(?:that(?:'?s| is) (?:wrong|not)\b|(?:undo|revert) (?:that|this|it)\b)|^(?:no|nope|undo|revert)\W*$"
 )
-"""A complaint also in a request: `can you look? it still fails`."""
+"""A complaint, even within a request: `can you look? it still fails`."""
 _STATED_COMPLAINT = re.compile(
     r"\b(?:not working|(?:doesn'?t|does not|didn'?t|did not|won'?t) (?:work|compile|build|pass|run|start|help)|"
     r"(?:don'?t|do not) (?:work|pass)|(?:you|that|this) broke|is broken|same (?:error|problem|issue|bug)|"
     r"not what i|stop doing|in circles|useless|not (?:perfect|great|good|nice)|n'?t (?:perfect|great|good|working|nice))\b"
 )
-"""A complaint, unless it is a part of the next request: `show the same error in both`."""
+"""A complaint, unless it belongs to the next request: `show the same error in both`."""
 _TROUBLE = re.compile(
     r"\b(?:fail(?:s|ed|ing)?|crash(?:es|ed|ing)?|broken|(?<!nothing )(?<!not )(?<!nothing is )wrong)\b"
 )
-"""What went wrong, unless it is over: `it crashes`, but not `no test fails any more`."""
+"""A problem, unless it is over: `it crashes`, but not `no test fails any more`."""
 _REQUEST = re.compile(
     r"^(?:(?:please|now|next|also|then|and|so|ok|okay|yes|hi|hey)\b[,.! ]*)*"
     r"(?:(?:(?:can|could|would|will|should|do|does|did|is|are|was|were)(?! not\b)|what|what's|how|why|when|where|which|who|if)\b|"
@@ -82,12 +82,12 @@ _REQUEST = re.compile(
     r"implement|improve|investigate|list|look|make|move|open|print|push|read|refactor|remove|rename|replace|run|show|"
     r"summari[sz]e|support|tell|test|try|update|use|verify|write)\b)"
 )
-"""How a question or the next request begins: its words say nothing about the work before it."""
+"""The beginning of a question or of the next request, which is no evidence about the work before it."""
 _OVER = re.compile(
     r"\b(?:no|not|nothing|never|none|without|fixed|gone|used to|any ?more|no longer)\b|n't\b"
 )
 _DOUBT = re.compile(r"\?|\b(?:but|except|however|not sure)\b|n't (?:think|believe|know)\b")
-"""What makes a friendly message no praise: a question, or a limit."""
+"""A question or a reservation: a friendly message that contains one is no praise."""
 _GAVE_UP = re.compile(
     r"\bi(?: am|'m)? giv(?:e|ing) up|\bi (?:was|am)(?: still)? (?:unable|not able) to|\bi'm (?:unable|not able) to|"
     r"\bi (?:could ?n[o']t|can ?not|can't|was ?n't able to) "
@@ -100,7 +100,7 @@ _ENDED_BADLY = re.compile(
 
 
 class OutcomeSign(NamedTuple):
-    """One thing that was seen, and what it weighs."""
+    """One piece of evidence, and its weight."""
 
     text: str
     weight: float
@@ -108,21 +108,21 @@ class OutcomeSign(NamedTuple):
 
 
 class InferredOutcome(NamedTuple):
-    """What the end of a run suggests. `solved=None`: it suggests nothing."""
+    """The outcome that the end of a run suggests. `solved=None`: it suggests none."""
 
     solved: bool | None = None
     confidence: float = 0.5
-    """0.5 to `MOST`: how likely `solved` is right, if the weights are."""
+    """0.5 to `MAX_CONFIDENCE`: how likely `solved` is right, if the weights are."""
     signs: tuple[OutcomeSign, ...] = ()
 
     @property
     def how(self) -> str:
-        """What was seen, in one line."""
+        """The evidence, in one line."""
         return "; ".join(sign.text for sign in self.signs) or "its end shows no outcome"
 
 
 def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
-    """What the end of a run suggests. `look_at_git`: check in its repository whether a commit still exists."""
+    """Infer the outcome from the end of a run. `look_at_git`: check in its repository whether a commit still exists."""
     signs = [
         sign
         for sign in (
@@ -138,39 +138,39 @@ def infer(run: RecordedRun, *, look_at_git: bool = True) -> InferredOutcome:
     likely = 1 / (1 + math.exp(-total))
     if not signs or abs(total) < 1e-9:
         return InferredOutcome(signs=tuple(signs))
-    return InferredOutcome(total > 0, min(max(likely, 1 - likely), MOST), tuple(signs))
+    return InferredOutcome(total > 0, min(max(likely, 1 - likely), MAX_CONFIDENCE), tuple(signs))
 
 
 def _tests(run: RecordedRun) -> OutcomeSign | None:
-    """The last test run with a summary that is understood."""
+    """The result of the last test run with a known summary."""
     last = _test_run(run, range(len(run.steps) - 1, -1, -1))
     if last is None:
         return None
-    place, counts = last
-    changed = any(each.changed for each in run.steps[place + 1 :])
+    index, counts = last
+    changed = any(each.changed for each in run.steps[index + 1 :])
     after = ", before the last change" if changed else ""
     share = _STALE if changed else 1.0
     if not counts.failed:
         return OutcomeSign(f"the last test run passes ({counts.passed}){after}", PASSING * share)
     many = f"({counts.failed} of {counts.passed + counts.failed})"
-    first = _test_run(run, range(place))
+    first = _test_run(run, range(index))
     if first is not None and first[1].failed >= counts.failed:
         return OutcomeSign(f"the last test run fails as the first did {many}", 0.0)
     return OutcomeSign(f"the last test run fails {many}{after}", -FAILING * share)
 
 
-def _test_run(run: RecordedRun, places: Iterable[int]) -> tuple[int, SuiteCounts] | None:
+def _test_run(run: RecordedRun, indexes: Iterable[int]) -> tuple[int, SuiteCounts] | None:
     """The first of these steps that is a test run, and its counts."""
-    for place in places:
-        step = run.steps[place]
+    for index in indexes:
+        step = run.steps[index]
         counts = suite_counts(step.result) if is_shell(step.tool) and step.result else None
         if counts is not None and counts.passed + counts.failed:
-            return place, counts
+            return index, counts
     return None
 
 
 def _commit(run: RecordedRun, *, look_at_git: bool) -> OutcomeSign | None:
-    """The last commit of the run: undone later, still there, or not known."""
+    """The fate of the last commit of the run."""
     undone = False
     for step in reversed(run.steps):
         command = _shell_command(step)
@@ -185,26 +185,23 @@ def _commit(run: RecordedRun, *, look_at_git: bool) -> OutcomeSign | None:
             continue
         if undone:
             return OutcomeSign("its last commit was undone in the run", -COMMIT)
-        became = CommitFate(Fate.UNKNOWN)
+        result = CommitFate(Fate.UNKNOWN)
         if look_at_git:
             folder = _folder_of_commit(command, run.folder)
-            became = fate_of(folder, found[1], found[2], step.at_s)
-        text, share = _FATES[became.fate]
-        text = text.format(commit=found[1][:7], other=became.commit[:7])
+            result = fate_of(folder, found[1], found[2], step.at_s)
+        text, share = _FATES[result.fate]
+        text = text.format(commit=found[1][:7], other=result.commit[:7])
         return OutcomeSign(text, COMMIT * share)
     return OutcomeSign("its work was discarded", -COMMIT) if undone else None
 
 
 def _folder_of_commit(command: str, folder: str) -> str:
-    """The folder in which a command commits: that of the session, unless it changes to another one.
-
-    Empty: it cannot be determined.
-    """
+    """The folder in which a command commits: the session's, unless the command changes it; empty: unknown."""
     commit = _COMMIT.search(command)
-    for place in _OTHER_FOLDER.findall(command[: commit.end() if commit else None]):
+    for index in _OTHER_FOLDER.findall(command[: commit.end() if commit else None]):
         try:
-            target = Path(folder, Path(place.strip("\"'")).expanduser())
-            if "$" in place or not (target.is_absolute() and target.is_dir()):
+            target = Path(folder, Path(index.strip("\"'")).expanduser())
+            if "$" in index or not (target.is_absolute() and target.is_dir()):
                 return ""
             folder = str(target.resolve())
         except (RuntimeError, OSError, ValueError):
@@ -230,14 +227,14 @@ def _message(run: RecordedRun) -> OutcomeSign | None:
         return None
     if message.interrupts:
         return OutcomeSign("the user interrupted it", -INTERRUPTION)
-    happy = _is_happy(message.text.lower().replace("\u2019", "'"))
-    if happy is None:
+    praise = _is_praise(message.text.lower().replace("\u2019", "'"))
+    if praise is None:
         return None
-    how = "is positive" if happy else "complains"
-    return OutcomeSign(f"the user's last message {how}", MESSAGE if happy else -MESSAGE)
+    how = "is positive" if praise else "complains"
+    return OutcomeSign(f"the user's last message {how}", MESSAGE if praise else -MESSAGE)
 
 
-def _is_happy(text: str) -> bool | None:
+def _is_praise(text: str) -> bool | None:
     """Whether a message praises the work before it, or complains; `None`: neither."""
     if _COMPLAINT.search(text):
         return False
@@ -262,7 +259,7 @@ def _end(run: RecordedRun) -> OutcomeSign | None:
 
 
 def _last_words(run: RecordedRun) -> OutcomeSign | None:
-    """Whether the agent itself reports that it did not succeed; that it did is no evidence."""
+    """Whether the agent itself reports failure; a report of success is no evidence."""
     last = run.steps[-1] if run.steps else None
     words = "" if last is None or last.tool else last.thought or ""
     if _GAVE_UP.search(words.lower().replace("\u2019", "'")):
@@ -279,17 +276,17 @@ def _errors(run: RecordedRun) -> OutcomeSign | None:
 
 
 class OutcomeSources(NamedTuple):
-    """Where outcomes come from, in order: labels, given ones, the recording, what is inferred."""
+    """The sources of outcomes, in order of precedence: labels, a given file, the recording, inference."""
 
     labels: Mapping[str, bool | None] = {}
     """By `label_key`; `None`: labelled as unknown, so nothing is inferred."""
     given: Mapping[str, bool] = {}
     """By the id of a run or of its task."""
-    least_confidence: float | None = ENOUGH
-    """From which confidence an inferred outcome counts; `None`: nothing is inferred."""
+    least_confidence: float | None = DEFAULT_CONFIDENCE
+    """The confidence from which an inferred outcome counts; `None`: nothing is inferred."""
 
     def resolved(self, run: RecordedRun) -> RecordedRun:
-        """The run with its outcome and where that comes from."""
+        """The run with its outcome and the source of the outcome."""
         for key in label_names(run) if self.labels else ():
             if key in self.labels:
                 return run._replace(solved=self.labels[key], outcome_from=LABEL, confidence=1.0)
@@ -315,34 +312,34 @@ _OWN_IDS = frozenset({"claude", "codex", "gemini", "qwen", "opencode", "pi", "sw
 
 
 def label_key(run: RecordedRun) -> str:
-    """The name under which a run's label is kept."""
+    """The name under which the label of a run is saved."""
     if run.format in _OWN_IDS:
         return f"{run.format}:{run.id}"
     return f"{run.format}:{Path(run.source).resolve()}:{run.id}"
 
 
-_COMPARED = 5
-"""Steps at the beginning of a run by which it is recognised; a run that grows keeps them."""
+_KEY_STEPS = 5
+"""Steps at the beginning of a run that identify it; a run that grows keeps them."""
 
 
 def content_key(run: RecordedRun) -> str:
-    """The name by which a run is recognised, whatever its file is called; empty: its id is enough."""
-    return "" if run.format in _OWN_IDS else _content_key(run, min(_COMPARED, len(run.steps)))
+    """A name that identifies a run by its content, for any file name; empty: its id is enough."""
+    return "" if run.format in _OWN_IDS else _content_key(run, min(_KEY_STEPS, len(run.steps)))
 
 
 def named(key: str, content: str) -> str:
-    """The name of a label that holds only for the run with this content: a file may get other runs with the same ids."""
+    """The name of a label for the run with this content only: another run in the file may get the same id."""
     return f"{key} {content}" if content else key
 
 
 def label_names(run: RecordedRun) -> Iterator[str]:
-    """The names under which the label of a run may be found, the best first."""
+    """The names under which the label of a run may be saved, the most specific first."""
     key = label_key(run)
     yield key
     if run.format not in _OWN_IDS:
-        # It may have been labelled when it was shorter.
+        # The run may have been labelled when it was shorter.
         contents = [
-            _content_key(run, most) for most in range(min(_COMPARED, len(run.steps)), 0, -1)
+            _content_key(run, most) for most in range(min(_KEY_STEPS, len(run.steps)), 0, -1)
         ]
         yield from (named(key, content) for content in contents)
         yield from contents

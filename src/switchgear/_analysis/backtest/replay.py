@@ -1,7 +1,7 @@
-"""One recorded run through the mechanism: the same `step` that judges live circuits.
+"""Replays a recorded run with the `step` of live circuits.
 
-The circuit records each step in the order of the recording, at its time, until it opens: from there
-on the run would not have been as it was recorded, so nothing after it is judged.
+The circuit records each step in the order of the recording, at its time, until it opens: after that, the
+run would have been different from the recording, so later steps are not judged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,19 +32,19 @@ class RunFacts(NamedTuple):
     """0: the recording has none."""
     cost_micros: int | None = None
     cost_unknown: str = ""
-    """Why there is no cost; empty where there is one."""
+    """Why there is no cost; empty: there is one."""
     timed: bool = False
     """Whether the recording has the times of its steps."""
     outcome_from: str = ""
-    """Where `solved` comes from: `label`, `given`, `recording`, `inferred`; empty: not known."""
+    """The source of `solved`: `label`, `given`, `recording` or `inferred`; empty: unknown."""
     confidence: float | None = None
     """How likely the outcome is right, 0.5 to 1."""
     outcome_how: str = ""
-    """What an inferred outcome follows from, in one line."""
+    """The evidence for an inferred outcome, in one line."""
 
 
 class Shown(NamedTuple):
-    """One step as evidence: bounded, one safe line each."""
+    """One step as evidence: each text is one bounded, printable line."""
 
     number: int
     tool: str
@@ -65,23 +65,23 @@ class Judged(NamedTuple):
     tripped_at: int | None = None
     """The step after which it would have stopped the run."""
     detector: str = ""
-    """The kind of the detector that tripped, or was the hottest."""
+    """The kind of the detector that was the hottest at the trip."""
     reason: str = ""
     hottest: float = 0.0
     saved_steps: int = 0
     saved_tokens: int = 0
     saved_micros: int | None = 0
-    """`None`: steps were saved, and their price is not known."""
+    """`None`: steps were saved, but their price is unknown."""
     harmful: bool | None = None
-    """Of a run that was solved: whether the work was still changed after the stop."""
+    """For a solved run: whether the work was changed after the stop."""
     evidence: tuple[Shown, ...] = ()
     kinds: tuple[str, ...] = ()
     heats: tuple[tuple[int, tuple[float, ...]], ...] = ()
-    """For the picture: some steps, and how hot each detector was after them."""
+    """For the picture: the heat of each detector after some of the steps."""
 
     @property
     def stopped(self) -> bool:
-        """Whether it would have stopped anything: after the last step nothing is left to stop."""
+        """Whether it would have stopped the run before its last step."""
         return self.tripped_at is not None and self.saved_steps > 0
 
 
@@ -93,7 +93,7 @@ class RunRow(NamedTuple):
 
 
 class StepsCost(NamedTuple):
-    """An amount in millionths of a dollar, or why it is not known."""
+    """An amount in millionths of a dollar, or why it is unknown."""
 
     micros: int | None
     unknown: str = ""
@@ -104,23 +104,23 @@ def tokens_of(steps: Iterable[RecordedStep]) -> int:
 
 
 def cost_of_steps(run: RecordedRun, after: int) -> StepsCost:
-    """What the steps behind the first `after` of them cost.
+    """The cost of all steps but the first `after`.
 
-    A recording that has only the cost of the whole run is taken to have spent it evenly.
+    If the recording has only the cost of the whole run, each step counts with an equal part.
     """
     usages = [usage for step in run.steps[after:] for usage in step.usages]
     if usages and (run.cost_micros is None or any(usage.cost_micros for usage in usages)):
         if any(usage.model is None and usage.cost_micros is None for usage in usages):
             return StepsCost(None, "the recording names no model for its tokens, or only their sum")
-        cost = cost_of(_added_up(usages))
+        cost = cost_of(_sum_by_model(usages))
         return StepsCost(cost.micros, cost.unknown)
     if run.cost_micros is not None and run.steps:
         return StepsCost(run.cost_micros * (len(run.steps) - after) // len(run.steps))
     return StepsCost(None, "the recording has no token usage")
 
 
-def _added_up(usages: Iterable[Usage]) -> Iterable[Usage]:
-    """One usage for each model, apart for those that come with a cost."""
+def _sum_by_model(usages: Iterable[Usage]) -> Iterable[Usage]:
+    """The sum of the usages of each model, separately for usages with and without a cost."""
     sums: dict[tuple[str | None, bool], Usage] = {}
     for usage in usages:
         key = usage.model, usage.cost_micros is None
@@ -146,11 +146,11 @@ EVIDENCE = 6
 POINTS = 240
 """Steps of a run whose heat is kept for its picture."""
 APART_S = 1.0
-"""How far apart steps are taken to be that were recorded without times."""
+"""Seconds between steps that were recorded without times."""
 
 
 class Named(NamedTuple):
-    """A policy and what it is called in reports."""
+    """A policy and its name in reports."""
 
     name: str
     policy: Policy
@@ -181,7 +181,7 @@ def judge(run: RecordedRun, policies: Sequence[Named], *, pictures: bool = False
 
 
 def times(steps: Sequence[RecordedStep]) -> Iterator[float]:
-    """When each step was; without times they are `APART_S` apart."""
+    """The time of each step; steps without times are `APART_S` apart."""
     now_s = 0.0
     for each in steps:
         now_s = now_s + APART_S if each.at_s is None else max(each.at_s, now_s)
@@ -224,27 +224,27 @@ def _add_warning(judged: Judged, circuit: Circuit, number: int) -> Judged:
 
 
 def _add_trip(judged: Judged, run: RecordedRun, number: int, heats: tuple[float, ...]) -> Judged:
-    left = run.steps[number:]
-    money = cost_of_steps(run, number) if left else StepsCost(0)
+    remaining = run.steps[number:]
+    money = cost_of_steps(run, number) if remaining else StepsCost(0)
     return judged._replace(
         tripped_at=number,
         detector=judged.kinds[heats.index(max(heats))],
-        saved_steps=len(left) + run.left_out,
-        saved_tokens=tokens_of(left),
+        saved_steps=len(remaining) + run.left_out,
+        saved_tokens=tokens_of(remaining),
         saved_micros=money.micros,
-        harmful=_harmful(left) if run.solved else None,
+        harmful=_is_harmful(remaining) if run.solved else None,
         evidence=tuple(
-            _shown_step(place, run.steps[place - 1])
-            for place in range(max(number - EVIDENCE + 1, 1), number + 1)
+            _shown_step(index, run.steps[index - 1])
+            for index in range(max(number - EVIDENCE + 1, 1), number + 1)
         ),
     )
 
 
-def _harmful(left: Sequence[RecordedStep]) -> bool | None:
-    """Whether anything was still changed; `None`: unknown for some step."""
-    if any(each.changed for each in left):
+def _is_harmful(remaining: Sequence[RecordedStep]) -> bool | None:
+    """Whether these steps changed anything; `None`: unknown."""
+    if any(each.changed for each in remaining):
         return True
-    return None if any(each.changed is None for each in left) else False
+    return None if any(each.changed is None for each in remaining) else False
 
 
 def _shown_step(number: int, each: RecordedStep) -> Shown:

@@ -1,7 +1,7 @@
 """Proposes a policy for a false-stop rate: one factor for all thresholds.
 
-One number is chosen, not one for each detector: with few runs, a search over many rules finds what
-fits these runs and no others.
+One factor is chosen, rather than one for each detector: with few runs, a search over many thresholds
+overfits.
 """
 
 import math
@@ -20,7 +20,7 @@ from switchgear._text.formats import plural
 
 
 def as_config(policy: Policy) -> dict[str, Any]:
-    """What stands under the name of a policy; what is as it would be anyway is left out.
+    """A policy as in the configuration file, without values that equal the defaults.
 
     >>> from switchgear._detectors import SameError
     >>> from switchgear._core.policy import Latched
@@ -43,7 +43,9 @@ def as_config(policy: Policy) -> dict[str, Any]:
 def _part(part: Any) -> Any:
     """A part by its kind: the bare name, or with its fields."""
     fields = {
-        name: dict(value) if isinstance(value, tuple) else value  # pairs are a mapping in the file
+        name: dict(value)
+        if isinstance(value, tuple)
+        else value  # pairs become a mapping in the file
         for name, value in part.fields().items()
         if value is not None
     }
@@ -54,15 +56,15 @@ FACTORS = (
     *(0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.65, 1.8, 2.0),
     *(2.25, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0),
 )
-"""How many times the present thresholds are tried; the last is the highest."""
+"""The factors that are tried, in ascending order."""
 _TUNABLE = ("limit", "threshold")
 
 Stops = tuple[int | None, ...]
-"""For each candidate: the step after which it would have stopped the run."""
+"""For each factor, the step after which it would have stopped the run."""
 
 
 class Profile(NamedTuple):
-    """One run, as far as tuning looks at it."""
+    """The facts about one run that tuning needs."""
 
     group: str
     solved: bool | None
@@ -71,9 +73,9 @@ class Profile(NamedTuple):
     """For each of `FACTORS`."""
     inferred: bool = False
 
-    def stop(self, place: int | None) -> int | None:
-        """The step after which the factor at this place stops the run; `None`: not before its last step."""
-        at = None if place is None else self.stops[place]
+    def stop(self, index: int | None) -> int | None:
+        """The step after which the factor at this index stops the run; `None`: not before its last step."""
+        at = None if index is None else self.stops[index]
         return at if at is not None and at < self.steps else None
 
 
@@ -91,7 +93,7 @@ def fold_of(group: str, folds: int) -> int:
 
 
 def tunable(detector: Detector) -> str | None:
-    """The field of a detector that can be raised and lowered; `None`: it has none."""
+    """The field of a detector that can be scaled; `None`: it has none."""
     for name in _TUNABLE:
         value = detector.fields().get(name)
         if value is not None:
@@ -104,7 +106,7 @@ def tunable(detector: Detector) -> str | None:
 
 
 def scaled(policy: Policy, factor: float) -> Policy:
-    """The policy with its thresholds times a factor; whole ones are rounded up."""
+    """The policy with its thresholds multiplied by a factor; integers are rounded up."""
     return policy.replace(detectors=[_scale_detector(one, factor) for one in policy.detectors])
 
 
@@ -119,46 +121,46 @@ def _scale_detector(detector: Detector, factor: float) -> Detector:
 
 
 def _stops(policy: Policy, run: RecordedRun) -> Stops:
-    """Under the highest thresholds, so that nothing is cut off below them."""
+    """The stops for all factors, from one replay under the highest thresholds, so that no factor is missed."""
     highest = scaled(policy, FACTORS[-1])
     raised = [
         FACTORS[-1] if tunable(detector) is not None else 1.0 for detector in policy.detectors
     ]
-    memories, place = highest.fresh_memories(), 0
+    memories, index = highest.fresh_memories(), 0
     stops: list[int | None] = [None] * len(FACTORS)
     for number, (each, now_s) in enumerate(zip(run.steps, times(run.steps), strict=True), 1):
         memories = highest.fold(memories, each.signal(), now_s)
         pairs = zip(highest.detectors, memories, strict=True)
         heats = [one.heat(memory, now_s) for one, memory in pairs]
-        place = _note_reached(stops, place, number, heats, raised)
-        if place == len(FACTORS):
+        index = _note_reached(stops, index, number, heats, raised)
+        if index == len(FACTORS):
             break
     return tuple(stops)
 
 
 def _note_reached(
     stops: list[int | None],
-    place: int,
+    index: int,
     number: int,
     heats: Sequence[float],
     raised: Sequence[float],
 ) -> int:
-    """Note which factors this step reaches; a detector that cannot be raised reaches them all."""
+    """Record which factors this step reaches; a detector that cannot be scaled reaches all of them."""
     fixed = any(heat >= 1 for heat, by in zip(heats, raised, strict=True) if by == 1.0)
     heat = max((heat * by for heat, by in zip(heats, raised, strict=True) if by != 1.0), default=0)
-    while place < len(FACTORS) and (fixed or heat >= FACTORS[place]):
-        stops[place] = number
-        place += 1
-    return place
+    while index < len(FACTORS) and (fixed or heat >= FACTORS[index]):
+        stops[index] = number
+        index += 1
+    return index
 
 
 FOLDS = 5
 FEWEST_UNSOLVED = 10
-"""With fewer unsolved runs, the share that would be caught cannot be measured."""
+"""Minimum number of unsolved runs to measure the share that would be caught."""
 
 
 class TooLittle(NamedTuple):
-    """Why nothing can be proposed, in a sentence."""
+    """Why nothing can be proposed, as a sentence."""
 
     why: str
     more_may_do: bool = True
@@ -175,12 +177,12 @@ class Held(NamedTuple):
 
 
 def fewest_solved(rate: float, folds: int = FOLDS) -> int:
-    """How many solved runs it takes at least to show a rate, when a fold is always held out."""
+    """The number of solved runs needed to show a rate, when one fold is always held out."""
     return math.ceil(math.log(0.05) / math.log1p(-rate) * folds / (folds - 1))
 
 
 def too_little(profiles: Sequence[Profile], rate: float) -> TooLittle | None:
-    """What is missing for a proposal, if there are too few runs."""
+    """Why there are too few runs for a proposal; `None`: there are enough."""
     solved = sum(profile.solved is True for profile in profiles)
     unsolved = sum(profile.solved is False for profile in profiles)
     groups = len({profile.group for profile in profiles if profile.solved is not None})
@@ -203,7 +205,7 @@ def too_little(profiles: Sequence[Profile], rate: float) -> TooLittle | None:
 
 
 def allowed(solved: int, rate: float) -> int:
-    """The highest number of false stops among the solved runs that still shows the rate; -1: none does."""
+    """The highest number of false stops among the solved runs that still shows the rate; -1: not even 0 does."""
     found = -1
     while found + 1 < solved and most_likely_below(found + 1, solved) <= rate:
         found += 1
@@ -211,28 +213,28 @@ def allowed(solved: int, rate: float) -> int:
 
 
 def choose(profiles: Sequence[Profile], rate: float) -> int | None:
-    """The place of the first factor, the most eager, whose false stops are allowed; `None`: there is none.
+    """The index of the lowest factor whose false stops are allowed; `None`: there is none.
 
-    A higher factor stops no run that a lower one lets pass.
+    A higher factor never stops a run that a lower factor does not stop.
     """
     solved = [profile for profile in profiles if profile.solved]
     most = allowed(len(solved), rate)
-    for place in range(len(FACTORS)):
-        if sum(profile.stop(place) is not None for profile in solved) <= most:
-            return place
+    for index in range(len(FACTORS)):
+        if sum(profile.stop(index) is not None for profile in solved) <= most:
+            return index
     return None
 
 
 def cross_validate(
     profiles: Sequence[Profile], choose_place: Callable[[Sequence[Profile]], int | None]
 ) -> Held:
-    """Evaluate each run with what was chosen without its fold. Groups are never split."""
+    """Evaluate each run with the factor that was chosen without its fold. Groups are never split."""
     false_stops = solved = caught = unsolved = saved = steps = 0
     for fold in range(FOLDS):
         inside = [each for each in profiles if fold_of(each.group, FOLDS) == fold]
-        place = choose_place([each for each in profiles if fold_of(each.group, FOLDS) != fold])
+        index = choose_place([each for each in profiles if fold_of(each.group, FOLDS) != fold])
         for each in inside:
-            at = each.stop(place)
+            at = each.stop(index)
             solved += each.solved is True
             false_stops += at is not None and each.solved is True
             if each.solved is False:
@@ -244,18 +246,18 @@ def cross_validate(
 
 
 class Proposal(NamedTuple):
-    """A policy, and what is known of it."""
+    """A proposed policy, and its results."""
 
     policy: Policy
     factor: float
     held: Held
-    """On tasks that were held out."""
+    """The result on held-out tasks."""
     replayed: Counts
-    """The proposed policy itself on all runs."""
+    """The result of the proposed policy on all runs."""
 
 
 class Tuned(NamedTuple):
-    """What tuning came to."""
+    """The result of tuning."""
 
     solved: int
     unsolved: int
@@ -294,15 +296,15 @@ def _propose(
     read: Recordings, policy: Policy, rate: float, known: Sequence[Profile]
 ) -> Proposal | TooLittle:
     """The proposal, once there are enough runs."""
-    place = choose(known, rate)
-    if place is None:
+    index = choose(known, rate)
+    if index is None:
         return TooLittle(
             f"even with thresholds {FACTORS[-1]:g} times as high, more solved runs are stopped "
             f"than {rate:.2%} allows; try another policy (--policy), or accept a higher rate",
             more_may_do=False,
         )
-    proposed, counts = scaled(policy, FACTORS[place]), Counts("tuned")
+    proposed, counts = scaled(policy, FACTORS[index]), Counts("tuned")
     for row in each_run(read, Judging((Named("tuned", proposed),)).row, RecordingTally()):
         counts.add(row.run, row.judged[0])
     held = cross_validate(known, partial(choose, rate=rate))
-    return Proposal(proposed, FACTORS[place], held, counts)
+    return Proposal(proposed, FACTORS[index], held, counts)

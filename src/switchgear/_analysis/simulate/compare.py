@@ -36,13 +36,13 @@ NOT_MADE = 0.95
 INTERVALS = 2
 LONGEST_HOURS = 24.0 * 7
 COLLECT = (1_000_000, 20, 1_000_000)
-"""How seldom Python looks for garbage in the meantime: see `gc.set_threshold`."""
+"""Thresholds for rare garbage collections, see `gc.set_threshold`."""
 Progress = Callable[[int, int], object]
-"""Receives the simulated hours that are done and all of them; each side begins at 0."""
+"""Receives the number of simulated hours so far and in total; each side begins at 0."""
 
 
 class Bar(NamedTuple):
-    """A promise, and whether it was kept."""
+    """A promised result, and whether it was achieved."""
 
     kept: bool
     words: str
@@ -63,7 +63,7 @@ class Result(NamedTuple):
 
     @property
     def bars(self) -> list[Bar]:
-        """What is promised of every run."""
+        """The promised results of every simulation."""
         found: list[Bar] = []
         for plain, guarded in self.pairs:
             if plain.span.kind == OUTAGE:
@@ -74,7 +74,7 @@ class Result(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether all bars are."""
+        """Whether all promises were kept."""
         return all(bar.kept for bar in self.bars)
 
 
@@ -112,7 +112,7 @@ def simulate(
     with _few_collections(), silenced():
         Engine(world, plain).run(Unguarded(crew), _hourly(progress, world))
         engine = Engine(world, guarded)
-        gate = Guarded(crew, on, policies, engine.clock, guarded.hear)
+        gate = Guarded(crew, on, policies, engine.clock, guarded.on_event)
         with gate.panel:
             engine.run(gate, _hourly(progress, world))
     return Result(world, plain, guarded)
@@ -120,10 +120,10 @@ def simulate(
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Hardly look for garbage.
+    """Collect garbage rarely.
 
-    A large fleet is a large heap, all of it alive: each full collection finds nothing, and
-    would make ten times the agents take more than ten times as long.
+    The heap of a large fleet has no garbage: full collections would find nothing, and ten times the agents
+    would take more than ten times as long.
     """
     before = gc.get_threshold()
     gc.set_threshold(*COLLECT)
@@ -152,7 +152,7 @@ def _check(agents: Any, hours: Any, seed: Any, noise: Any) -> None:
 
 
 def _limits(breakers: Breakers) -> tuple[float, float]:
-    """From which duration a call is late, and from which a wait is too long, in seconds."""
+    """The durations in seconds from which a call is late and a wait is too long."""
     late = _detector(breakers.latency.policy, LatencyP95)
     waits = _detector(breakers.resource_lock.policy, LockWait)
     return late.limit_s, waits.limit_s
@@ -186,7 +186,7 @@ WASTED = {
     BURN: "calls at fifty times the price",
     CONVOY: "waits that were too long",
 }
-"""What is wasted by each trouble."""
+"""What each trouble wastes."""
 
 
 class ComparisonRow(NamedTuple):
@@ -198,14 +198,14 @@ class ComparisonRow(NamedTuple):
 
 
 class TableBlock(NamedTuple):
-    """The measures of a trouble, or of all."""
+    """The measures of one trouble, or of all."""
 
     title: str
     rows: list[ComparisonRow]
 
 
 def blocks(result: Result) -> list[TableBlock]:
-    """All that was measured, trouble by trouble."""
+    """All measures, trouble by trouble."""
     found = [_trouble(plain, guarded) for plain, guarded in result.pairs]
     return [*found, _totals_table(result.plain, result.guarded)]
 
@@ -271,7 +271,7 @@ def _recovery(harm: Harm) -> str:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """All that was measured; fields are only ever added."""
+    """All measures as JSON values. Fields are only ever added."""
     world = result.world
     return {
         "scenario": world.scenario.name,

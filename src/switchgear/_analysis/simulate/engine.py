@@ -1,7 +1,7 @@
-"""The loop of virtual time: lanes of agents that think, check, call, wait and retry.
+"""The event loop in virtual time: agents that check circuits, call, wait and retry.
 
-Time jumps from event to event. A lane is one thing that an agent does at a time, with a generator
-of random numbers of its own, so that both sides see the same random events.
+Time jumps from event to event. A lane is one of the tasks that an agent works on at the same time. Each lane
+has its own random number generator, so that both sides see the same random events.
 """
 
 import math
@@ -39,30 +39,30 @@ from switchgear._panel.panel import Panel, PolicyOf
 from switchgear._system.clock import Clock
 
 SLOTS = 60
-"""How many slots of time a plot has."""
+"""Number of time slots in a plot."""
 TAIL_S = 1200.0
-"""A trip this long after an outage may still be due to it: calls that had started end later."""
+"""Seconds after a trouble in which a trip still counts as caused by it, because calls end later."""
 HALTS = ("budget", "failure_rate")
 
 
 @dataclass(slots=True)
 class Harm:
-    """What one trouble did on one side."""
+    """The harm of one trouble on one side."""
 
     span: Span
     last_s: float
     """When the last call was harmed or refused because of it."""
     wasted: int = 0
-    """Calls that were doomed, or waits that were too long."""
+    """Number of doomed calls, or of waits that were too long."""
     micros: int = 0
     seconds: float = 0.0
-    """What agents spent on them."""
+    """The time of agents that was wasted."""
     detected_s: float | None = None
-    """When the first of its circuits opened."""
+    """When the first circuit opened because of it."""
     interval_s: float = 0.0
-    """How long the circuits stayed open between two probes, at its end."""
+    """The wait between two probes at the end of the trouble."""
     circuits: set[str] = field(default_factory=set)
-    """Its circuits that are open."""
+    """The circuits that are open because of it."""
 
     @property
     def still_open(self) -> bool:
@@ -83,15 +83,16 @@ class Tally:
         self.done = self.rerouted = self.wrong_trips = self.trips = 0
         self.spent_micros = 0
         self.halted: set[str] = set()
-        """Agents that a circuit of their own halted."""
+        """Agents halted by one of their own circuits."""
         self.halted_well: set[str] = set()
+        """Healthy agents among them."""
         self.harms = [Harm(span, span.ends_s) for span in world.spans]
         self._open: dict[str, Harm] = {}
 
     def _slot(self, now_s: float) -> int:
         return min(int(now_s / self._slot_s), SLOTS - 1)
 
-    # What happens to calls
+    # Calls
 
     def call(
         self, begun_s: float, worker: str, provider: str, outcome: SimulatedOutcome, *, other: bool
@@ -133,10 +134,10 @@ class Tally:
                 harm.seconds += seconds
                 harm.last_s = max(harm.last_s, now_s)
 
-    # What happens to circuits
+    # Circuits
 
-    def hear(self, event: Event) -> None:
-        """A circuit changed: a sink of the panel."""
+    def on_event(self, event: Event) -> None:
+        """Count a change of a circuit. Used as a sink of the panel."""
         if event.kind is not EventKind.MOVED:
             return
         if event.after is Phase.OPEN:
@@ -149,12 +150,12 @@ class Tally:
 
     def _note_opening(self, event: Event) -> None:
         harm = self._cause_of_trip(event)
-        again = event.before is Phase.HALF_OPEN
-        if not again:
+        is_failed_probe = event.before is Phase.HALF_OPEN
+        if not is_failed_probe:
             self.trips += 1
             self._halt(event, well=harm is None)
         if harm is None:
-            self.wrong_trips += not again and event.circuit not in self._open
+            self.wrong_trips += not is_failed_probe and event.circuit not in self._open
             return
         self._open[event.circuit] = harm
         harm.circuits.add(event.circuit)
@@ -172,10 +173,10 @@ class Tally:
                 self.halted_well.add(name)
 
     def _cause_of_trip(self, event: Event) -> Harm | None:
-        """The trouble that a trip is due to."""
+        """The trouble that caused a trip; `None`: no trouble did."""
         for harm in self.harms:
             span = harm.span
-            # What a story was burnt for stays spent, however much later the last cent is.
+            # The money of a story stays spent, so it may trip long after the trouble.
             until_s = math.inf if event.circuit.startswith("story/") else span.ends_s + TAIL_S
             if span.begins_s <= event.at_s <= until_s and self._concerns(span, event.circuit):
                 return harm
@@ -197,26 +198,24 @@ class Tally:
         return name in span.about and head in {"agent", "rules", "story"}
 
 
-TRIES = 4
-"""How often an agent without breakers retries a failing provider before it uses the next."""
+ATTEMPTS = 4
+"""How often an agent without breakers calls a failing provider before it uses the next one."""
 FIRST_WAIT_S = 2.0
-ASK_AGAIN_S = 30.0
-"""How long refused work waits, if no circuit has a retry time."""
-
-
-MOST_BREAKERS = 10**7
-"""All circuits of a simulated fleet are in use: none is released."""
+RETRY_S = 30.0
+"""Seconds that refused work waits, if no circuit has a retry time."""
+KEPT_BREAKERS = 10**7
+"""So many that the panel never releases a circuit: all circuits of a simulated fleet are in use."""
 
 
 class Chosen(NamedTuple):
-    """The worker for a piece of work; without one, when to try again."""
+    """The worker for a piece of work, or the wait if there is none."""
 
     worker: str | None
     provider: str = ""
     route: Route | None = None
-    again_s: float = ASK_AGAIN_S
+    retry_after_s: float = RETRY_S
     paused: bool = False
-    """The story is paused: the agent takes another one."""
+    """Whether the story is paused: then the agent works on another one."""
 
 
 class Waiting(NamedTuple):
@@ -234,55 +233,55 @@ class Unguarded:
             name: tuple(model.provider for model in agent.models)
             for name, agent in crew.agents.items()
         }
-        self._first = {name: Chosen(name, those[0]) for name, those in self._providers.items()}
+        self._first = {name: Chosen(name, all_of[0]) for name, all_of in self._providers.items()}
 
     def choose(self, agent: str, story: str, tried: Mapping[str, int]) -> Chosen:
-        """The worker for a piece of work now; `tried`: how often each provider failed it.
+        """The worker for a piece of work; `tried`: how often each provider failed it.
 
-        The agent itself, on the first provider that has not failed it too often.
+        This is the agent itself, on the first provider that has not failed too often.
         """
         del story
         for provider in self._providers[agent] if tried else ():
-            if tried.get(provider, 0) < TRIES:
+            if tried.get(provider, 0) < ATTEMPTS:
                 return Chosen(agent, provider)
         return self._first[agent]
 
     def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
-        """Record how the work went."""
+        """Record the outcome of the work."""
 
     def retry_s(self, chosen: Chosen, tried: Mapping[str, int]) -> float | None:
-        """How long to wait after a provider failed the work; `None`: give up.
+        """Seconds to wait after a provider failed the work; `None`: give up.
 
-        Twice as long each time; at once with the next provider; until there is none.
+        The wait doubles each time. Before the next provider there is none.
         """
         times = tried[chosen.provider]
-        if times < TRIES:
+        if times < ATTEMPTS:
             return FIRST_WAIT_S * 2.0 ** (times - 1)
         providers = self._providers[str(chosen.worker)]
-        return None if all(tried.get(one, 0) >= TRIES for one in providers) else 0.0
+        return None if all(tried.get(one, 0) >= ATTEMPTS for one in providers) else 0.0
 
     def queue(self, lock: str) -> Waiting | None:
         """A place in the queue of a lock; `None`: refused, do other work."""
         del lock
         return Waiting()
 
-    def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
-        """Whether to stay in the queue after this time; `has`: it has the lock at last."""
-        del waiting, waited_s, has
+    def stays(self, waiting: Waiting, waited_s: float, *, acquired: bool) -> bool:
+        """Whether to stay in the queue after this time; `acquired`: the lock has been acquired."""
+        del waiting, waited_s, acquired
         return True
 
     def heal(self, agent: str) -> None:
-        """An operator has looked at an agent and lets it work again."""
+        """Let an agent work again, as an operator who has fixed it."""
 
 
 class ProviderDown(ConnectionError):
-    """What a provider that is down answers, as its SDK would raise it."""
+    """The answer of a provider that is down, as its SDK raises it."""
 
     status_code = 503
 
 
 class Guarded(Unguarded):
-    """The other side: the router and the circuits, as they are in a real fleet."""
+    """The side with breakers: the router and the circuits of a real fleet."""
 
     def __init__(
         self,
@@ -293,9 +292,9 @@ class Guarded(Unguarded):
         sink: Callable[[Event], object],
     ) -> None:
         super().__init__(crew)
-        judged_by = policies or policies_of(breakers, crew)
+        policies = policies or policies_of(breakers, crew)
         self.panel = Panel(
-            "memory:", policies=judged_by, sinks=[sink], clock=clock, keep=MOST_BREAKERS
+            "memory:", policies=policies, sinks=[sink], clock=clock, keep=KEPT_BREAKERS
         )
         self._router = Router(self.panel, crew, breakers, clock=clock)
         self._crew = crew
@@ -317,8 +316,8 @@ class Guarded(Unguarded):
             paused = route.decision is RouteDecision.PAUSE
             if paused:
                 self._paused.setdefault(agent, set()).add(f"story/{story}")
-            again_s = route.retry_after_s
-            return Chosen(None, again_s=again_s or ASK_AGAIN_S, route=route, paused=paused)
+            wait_s = route.retry_after_s or RETRY_S
+            return Chosen(None, retry_after_s=wait_s, route=route, paused=paused)
         return Chosen(route.worker, route.model.provider, route)
 
     def record(self, chosen: Chosen, outcome: SimulatedOutcome) -> None:
@@ -337,7 +336,7 @@ class Guarded(Unguarded):
         return 0.0
 
     def queue(self, lock: str) -> Waiting | None:
-        """Unless its circuit is open."""
+        """A place in the queue of a lock; `None`: its circuit refuses."""
         if not self._locks:
             return Waiting()
         breaker = self.panel.breaker(f"lock/{lock}")
@@ -346,13 +345,13 @@ class Guarded(Unguarded):
         except Rejected:
             return None
 
-    def still(self, waiting: Waiting, waited_s: float, *, has: bool) -> bool:
-        """As `panel.lock` does: record the wait, and give up when the circuit opens."""
+    def stays(self, waiting: Waiting, waited_s: float, *, acquired: bool) -> bool:
+        """Record the wait, and give up when the circuit opens, as `panel.lock` does."""
         breaker, permit = waiting
         if breaker is None:
             return True
         signal = Signal(ok=True, waited_s=waited_s)
-        if has:
+        if acquired:
             breaker.record(signal, permit)
             return True
         probes = permit is not None and permit.probe and breaker.policy.objection(signal)
@@ -362,40 +361,40 @@ class Guarded(Unguarded):
         return verdict.phase is not Phase.OPEN or verdict.admitted
 
     def heal(self, agent: str) -> None:
-        """Reset what only an operator can: the agent's rules, and stories that it had paused."""
+        """Reset what only an operator can reset: the agent's rules, and the stories that it paused."""
         for name in (f"rules/{agent}", *sorted(self._paused.pop(agent, ()))):
             if self.panel.view(name) is not None:
                 self.panel.breaker(name).reset(by="operator", why="the agent was fixed")
 
 
 class Agenda:
-    """Entries come out by time, and in the order they came where the time is the same."""
+    """Entries sorted by time; entries with the same time keep their order."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[Any, ...]] = []
         self._numbers = count()
 
-    def put(self, at_s: float, work: Callable[..., Any], *given: Any) -> None:
-        heappush(self._entries, (at_s, next(self._numbers), work, *given))
+    def put(self, at_s: float, work: Callable[..., Any], *arguments: Any) -> None:
+        heappush(self._entries, (at_s, next(self._numbers), work, *arguments))
 
     def next(self) -> tuple[Any, ...] | None:
-        """Remove and return the next entry: when, what, and what it is given; `None`: there is none."""
+        """Remove and return the next entry: its time, its function and the arguments; `None`: there is none."""
         if not self._entries:
             return None
         at_s, _, *entry = heappop(self._entries)
         return at_s, *entry
 
 
-WORK_TRIES = 3
-"""How often an agent tries again what failed by its own fault."""
+WORK_ATTEMPTS = 3
+"""How often an agent attempts work that fails by its own fault."""
 WORK_RETRY_S = 5.0
-MENDED_AFTER_S = 300.0
-"""So long after a sick agent is well again an operator lets it work."""
+HEALED_AFTER_S = 300.0
+"""Seconds after the end of its trouble until an operator lets an agent work again."""
 
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """One thing that an agent does at a time."""
+    """One of the tasks that an agent works on at the same time."""
 
     number: int
     agent: str
@@ -403,7 +402,7 @@ class Lane:
     random: Random
     pieces: int = 0
     shift: int = 0
-    """How many stories were paused under it."""
+    """How many of its stories were paused."""
     tried: Mapping[str, int] = field(default_factory=dict)
     failures: int = 0
     queued_s: float = 0.0
@@ -448,21 +447,21 @@ class Engine:
                 self._after(lane.random.random() * PAUSE_S * 2, Engine._begin, lane)
         for span in world.spans:
             if span.kind in {POISON, BURN}:
-                mended_s = span.ends_s + MENDED_AFTER_S
+                healed_s = span.ends_s + HEALED_AFTER_S
                 for name in sorted(span.about):
-                    self._after(mended_s, lambda _, name: gate.heal(name), name)
+                    self._after(healed_s, lambda _, name: gate.heal(name), name)
         if on_hour is not None:
             for hour in range(1, int(world.length_s / 3600) + 1):
                 self._after(hour * 3600.0, lambda _, hour: on_hour(hour), float(hour))
         entry = self._agenda.next()
         while entry is not None and entry[0] <= world.length_s:
-            self.now_s, work, *given = entry
-            work(self, *given)
+            self.now_s, work, *arguments = entry
+            work(self, *arguments)
             entry = self._agenda.next()
 
-    def _after(self, seconds: float, work: Callable[..., object], *given: Any) -> None:
-        """Do something later; `work` receives the engine and what is given."""
-        self._agenda.put(self.now_s + seconds, work, *given)
+    def _after(self, seconds: float, work: Callable[..., object], *arguments: Any) -> None:
+        """Call `work` later, with the engine and these arguments."""
+        self._agenda.put(self.now_s + seconds, work, *arguments)
 
     # A piece of work
 
@@ -480,7 +479,7 @@ class Engine:
         if chosen.worker is None:
             self._tally.refuse(self.now_s)
             lane.shift += chosen.paused
-            self._after(chosen.again_s, Engine._begin, lane)
+            self._after(chosen.retry_after_s, Engine._begin, lane)
             return
         if chosen.route is not None and chosen.route.refused:
             self._tally.refuse(self.now_s)
@@ -502,7 +501,7 @@ class Engine:
                 return
         else:
             lane.failures += 1
-            if lane.failures < WORK_TRIES:
+            if lane.failures < WORK_ATTEMPTS:
                 self._after(WORK_RETRY_S, Engine._work, lane)
                 return
         pause_s = self._world.pause_s(lane.random, str(chosen.worker), self.now_s)
@@ -513,7 +512,7 @@ class Engine:
     def _queue(self, lane: Lane) -> None:
         name = self._world.lock_of(lane.number)
         lane.waiting = self._gate.queue(name)
-        if lane.waiting is None:  # the piece is queued again, and the agent does something else
+        if lane.waiting is None:  # the agent does other work meanwhile
             self._tally.refuse(self.now_s)
             self._work(lane)
             return
@@ -532,15 +531,15 @@ class Engine:
         self._after(self._world.held_s(queue.name, self.now_s), Engine._release, queue)
         self._tally.waited(self.now_s, queue.name, waited_s)
         if waiting is not None:
-            self._gate.still(waiting, waited_s, has=True)
+            self._gate.stays(waiting, waited_s, acquired=True)
         self._work(lane)
 
     def _check_wait(self, queue: Queue, lane: Lane, queued_s: float) -> None:
-        """Record the wait of an agent that still waits for the lock."""
+        """Record the wait of a lane that still waits for the lock."""
         if lane.waiting is None or lane.queued_s != queued_s:
             return
         waited_s = self.now_s - queued_s
-        if self._gate.still(lane.waiting, waited_s, has=False):
+        if self._gate.stays(lane.waiting, waited_s, acquired=False):
             self._after(RECORD_EVERY_S, Engine._check_wait, queue, lane, queued_s)
             return
         queue.behind.remove(lane)

@@ -1,7 +1,7 @@
 """The simulated fleet: agents, outages and faulty agents. The same for both sides.
 
-All numbers of the model are here. The outcome of a call is a function of the seed, the agent and the
-number of its calls, the same for both sides.
+All numbers of the model are here. The outcome of a call depends on the seed, the lane of the agent and the
+number of its calls, so it is the same for both sides.
 """
 
 import math
@@ -14,7 +14,7 @@ OUTAGE, SLOW, POISON, BURN, CONVOY = "outage", "slow-down", "poisoned-agent", "b
 
 
 class Trouble(NamedTuple):
-    """Something that goes wrong for a while; times are shares of the simulated time."""
+    """A temporary fault; its times are shares of the simulated time."""
 
     kind: str
     begins: float
@@ -22,7 +22,7 @@ class Trouble(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """What is simulated under one name."""
+    """A named simulation."""
 
     name: str
     about: str
@@ -67,7 +67,7 @@ NORTH, SOUTH = "north", "south"
 TEAM = 10
 """Agents of a team; the last of them stands in for the others."""
 POOLED, LANES = 50, 20
-"""One agent in this many, and how many tasks it does at a time, such as a shared reviewer."""
+"""One agent in `POOLED`, such as a shared reviewer, works on `LANES` tasks at the same time."""
 LOCKED_TEAMS = 5
 """Number of teams that share a repository, and so a lock."""
 LOCK_EVERY = 5
@@ -75,15 +75,15 @@ LOCK_EVERY = 5
 STORY = 200
 """Pieces of work in a story."""
 WORK_S, SPREAD, PAUSE_S = 36.0, 0.5, 20.0
-"""A call takes so long at the median (log-normal, p95 82 s), and there is a pause after it."""
+"""The median duration of a call (log-normal, p95 82 s) and its spread, and the mean pause after a call."""
 LOG_WORK = math.log(WORK_S)
 COST_MICROS = (10_000, 30_000)
 WORK_FAILS = 0.01
-"""The share of calls that fail by themselves, with nothing wrong."""
+"""The share of calls that fail without any trouble."""
 REFUSED_S, HANGS_S, HANGS = (1.0, 5.0), 30.0, 0.2
-"""A provider that is down fails quickly, or lets a share of the calls hang until the timeout."""
+"""A provider that is down fails calls quickly, but a share of them hangs until the timeout."""
 FAILED_COST = 0.2
-"""The share of its price that a call costs which a provider failed: what was sent is paid for."""
+"""The share of its price that a call costs if the provider fails it: the input is still paid for."""
 SLOWER = 6.0
 POISONED_FAILS, POISONED_S, BREAKS_RULE = 0.8, 6.0, 0.1
 BROKEN = "rule deletes: outside the workspace"
@@ -94,7 +94,7 @@ FEWEST, MOST = 10, 100_000
 
 
 class Span(NamedTuple):
-    """A fault: when, in seconds, and which agents or providers it affects."""
+    """A trouble with its times in seconds, and what it affects."""
 
     kind: str
     begins_s: float
@@ -107,7 +107,7 @@ class Span(NamedTuple):
 
 
 class SimulatedOutcome(NamedTuple):
-    """How one call goes."""
+    """The outcome of one call."""
 
     seconds: float
     cost_micros: int
@@ -117,7 +117,7 @@ class SimulatedOutcome(NamedTuple):
 
 
 class World:
-    """A fleet and what goes wrong with it. Not changed after it was made."""
+    """A simulated fleet and its troubles. Immutable."""
 
     def __init__(
         self, scenario: Scenario, agents: int, hours: float, seed: int, noise: float = 0.0
@@ -148,13 +148,13 @@ class World:
         if kind == CONVOY:
             locks = sorted({self.lock_of(number) for number in range(self.agents)})
             return frozenset(random.sample(locks, math.ceil(len(locks) * LOCKS_SHARE)))
-        # Agents that stand in for others stay healthy, and so do those that many others use.
+        # Fallbacks of other agents and pooled agents stay healthy.
         well = [n for n in range(self.agents) if n % TEAM != TEAM - 1 and not self.is_pooled(n)]
         sick = random.sample(well, math.ceil(self.agents * SICK_SHARE))
         return frozenset(self.names[number] for number in sorted(sick))
 
     def provider_of(self, name: str) -> str | None:
-        """The first provider of an agent; `None`: that is no agent."""
+        """The first provider of an agent; `None`: there is no such agent."""
         number = self.number.get(name)
         return None if number is None else self.providers[number]
 
@@ -185,7 +185,7 @@ class World:
             fallback_chain=chain,
         )
 
-    # What happens
+    # Calls
 
     def call(self, random: Random, worker: str, provider: str, now_s: float) -> SimulatedOutcome:
         seconds = random.lognormvariate(LOG_WORK, SPREAD)
@@ -205,14 +205,14 @@ class World:
         if _span_at(self._slow, provider, now_s):
             seconds *= SLOWER
         elif _span_at(self._down, provider, now_s + seconds):
-            # It began well, and the provider goes down before it ends.
+            # The provider goes down before the call ends.
             return SimulatedOutcome(seconds, int(cost * FAILED_COST), False, True)
         return SimulatedOutcome(seconds, cost, chance >= WORK_FAILS)
 
     def _sick_call(
         self, span: Span, worker: str, well: SimulatedOutcome, second: float
     ) -> SimulatedOutcome:
-        """What becomes of a call in the hands of a sick worker; `well`: of a poisoned one's rest."""
+        """The outcome of a call by a faulty agent; `well` is the outcome if the fault has no effect."""
         if span.kind == BURN:
             return SimulatedOutcome(BURN_S, well.cost_micros * BURN_TIMES, True)
         if worker == min(span.about) and second < BREAKS_RULE:
@@ -229,7 +229,7 @@ class World:
 
 
 def _span_at(spans: list[Span], name: str, now_s: float) -> Span | None:
-    """The trouble that it is in at that time, if any."""
+    """The trouble of an agent, provider or lock at that time, if any."""
     for span in spans:
         if span.begins_s <= now_s < span.ends_s and name in span.about:
             return span

@@ -152,10 +152,10 @@ class _TaskView(Notebook):
         self._table.news()
 
     def noted(self, text: str) -> None:
-        self._table.said(f"[{self._name}] {text}")
+        self._table.message(f"[{self._name}] {text}")
 
     def ended(self, result: RunResult) -> None:
-        self._table.said(f"[{self._name}] {result.exit_reason}: {result.reason}")
+        self._table.message(f"[{self._name}] {result.exit_reason}: {result.reason}")
 
 
 class BatchTable(BatchView):
@@ -176,7 +176,7 @@ class BatchTable(BatchView):
         self._waits: tuple[str, float] | None = None
         self._live = LiveScreen(screen, self.frame)
 
-    def began(self, batch: str, names: list[str]) -> None:
+    def started(self, batch: str, names: list[str]) -> None:
         with self._lock:
             self._batch = batch
             self._tasks = {name: self._tasks.get(name, Progress()) for name in names}
@@ -193,7 +193,7 @@ class BatchTable(BatchView):
             self._notebooks[name] = view
         return view
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         with self._lock:
             self._notes.extend(one_line(line, 300) for line in text.splitlines() if line.strip())
         self._live.news()

@@ -47,7 +47,7 @@ class AttemptDependencies(NamedTuple):
 
     panel: Panel
     runs: Path
-    """Where runs are kept."""
+    """The folder of runs."""
     presets: Mapping[str, LoopPreset] = {}
     timeouts: Timeouts = Timeouts()
     interventions: Interventions = Interventions()
@@ -65,7 +65,7 @@ class Attempt(NamedTuple):
     progress: Progress
     """With its run and its folder."""
     grant_micros: int | None = None
-    """What it may spend beyond what its run has spent; `None`: what it takes."""
+    """What the attempt may spend beyond what its run has spent; `None`: no limit."""
     view: RunView = RunView()
     interrupt: Interrupt | None = None
     choose: Choose | None = None
@@ -81,17 +81,17 @@ class Attempt(NamedTuple):
 
 class AttemptOutcome(NamedTuple):
     result: RunResult | None
-    """`None`: it could not be made."""
+    """`None`: the run could not be started, or failed with an error."""
     problem: str = ""
-    """Why it could not."""
+    """Why there is no result."""
     gave_up: str | None = None
-    """The steps tried, if none is left."""
+    """The escalation steps tried, if none is left."""
     unpriced: bool = False
-    """Whether a price of this attempt is not known."""
+    """Whether a part of the cost of this attempt is unknown."""
     began: bool = True
     """Whether an agent may have been started; else nothing was spent."""
     error: Exception | None = None
-    """What was raised, if something was."""
+    """The exception that ended the attempt, if any."""
 
     @property
     def reason(self) -> str:
@@ -104,47 +104,49 @@ def failed_outcome(error: Exception, *, began: bool = True) -> AttemptOutcome:
     )
 
 
-def options_of(place: AttemptDependencies, task: Task) -> RunOptions:
-    """The options of a task's run. Raises ValueError with what cannot be followed."""
+def options_of(shared: AttemptDependencies, task: Task) -> RunOptions:
+    """The options of a task's run. Raises ValueError for invalid ones."""
     flags = dict(task.flags)
     if task.is_demo and str(flags.get("agent")).partition(":")[2] in VALIDATED:
         flags = {"validate": VALIDATION, **flags}
-    return run_options(task.words, flags, presets=place.presets, defaults={"stuck": True})
+    return run_options(task.words, flags, presets=shared.presets, defaults={"stuck": True})
 
 
-def timeout_for(place: AttemptDependencies, task: Task) -> tuple[float | None, str]:
-    """How long the task may take in seconds, `None` for no end, and why."""
+def timeout_for(shared: AttemptDependencies, task: Task) -> tuple[float | None, str]:
+    """The time limit of a task in seconds, `None` for none, and its origin."""
     if task.timeout is None or isinstance(task.timeout, float):
         return task.timeout, "set in the file"
-    options = options_of(place, task)
-    return timeout_by_policy(options, task.timeout, task.estimate, place.timeouts, place.runs)
+    options = options_of(shared, task)
+    return timeout_by_policy(options, task.timeout, task.estimate, shared.timeouts, shared.runs)
 
 
-def run_attempt(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
+def run_attempt(shared: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
     runner: Runner | None = None
     try:
-        runner = _runner(place, attempt)
+        runner = _runner(shared, attempt)
         before = runner.state.unknown_prices
         result = runner.run()
     except RunConflict as conflict:
         return AttemptOutcome(None, str(conflict), began=False)
-    except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
+    except Exception as error:  # noqa: BLE001  other tasks must continue
         return failed_outcome(error, began=runner is not None and runner.has_worked)
     stuck = result.options.stuck and result.exit_reason is ExitReason.CIRCUIT_BREAKER
     return AttemptOutcome(
         result,
-        gave_up=given_up(place.panel.store, result.circuit, place.interventions) if stuck else None,
+        gave_up=given_up(shared.panel.store, result.circuit, shared.interventions)
+        if stuck
+        else None,
         unpriced=result.state.unknown_prices > before,
     )
 
 
-def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
+def _runner(shared: AttemptDependencies, attempt: Attempt) -> Runner:
     task, progress = attempt.task, attempt.progress
-    record = RunFolder(place.runs / (progress.run or ""))
+    record = RunFolder(shared.runs / (progress.run or ""))
     folder = Path(progress.folder or "")
-    options = options_of(place, task)._replace(timeout_s=progress.timeout_s)
+    options = options_of(shared, task)._replace(timeout_s=progress.timeout_s)
     loop = circuit_of(record) or attempt.circuit or loop_name(folder, options)
-    # Locked before it is read: another process may be going on with it.
+    # Lock the run before reading it: another process may be continuing it.
     locks = take_locks(record, task_name(folder, options))
     state = _state_of(record, progress.timeout_s)
     if attempt.grant_micros is not None:
@@ -155,23 +157,23 @@ def _runner(place: AttemptDependencies, attempt: Attempt) -> Runner:
         agent_of(options),
         record,
         folder=folder,
-        panel=place.panel,
+        panel=shared.panel,
         state=state,
         dependencies=RunDependencies(
             view=attempt.view,
             interrupt=attempt.interrupt,
             time=attempt.time,
             circuit=loop,
-            policy=None if options.preset is not None or options.given else place.policy_for(loop),
-            sinks=place.sinks,
-            report=place.report,
-            interventions=place.interventions,
-            second_opinion=place.second_opinion,
-            stuck_policy=place.policy_for("session/run"),
-            progress_policy=place.policy_for("progress/run"),
+            policy=None if options.preset is not None or options.given else shared.policy_for(loop),
+            sinks=shared.sinks,
+            report=shared.report,
+            interventions=shared.interventions,
+            second_opinion=shared.second_opinion,
+            stuck_policy=shared.policy_for("session/run"),
+            progress_policy=shared.policy_for("progress/run"),
             choose=attempt.choose,
             locks=locks,
-            owner=attempt.owner or place.owner_of(options.agent_label),
+            owner=attempt.owner or shared.owner_of(options.agent_label),
             in_batch=True,
             keeps_messages=attempt.keeps_messages,
         ),
@@ -190,12 +192,12 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
     state = RunState.load(run["state"])
     if limit_s is None:
         return state
-    # With more time, warnings whose mark is ahead again are delivered again.
+    # A raised limit repeats the warnings whose percentage is not reached any more.
     passed = tuple(mark for mark in state.warned if state.seconds * 100 >= limit_s * mark)
     return state._replace(warned=passed)
 
 
-_AFTER = {
+_STATUS_AFTER = {
     ExitReason.TIMEOUT: Status.RUNNING,
     ExitReason.COMPLETED: Status.DONE,
     ExitReason.INTERRUPTED: Status.INTERRUPTED,
@@ -204,14 +206,14 @@ _AFTER = {
 
 
 def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
-    """The task's progress; still `running`: its time limit was reached, and a decision is needed."""
+    """The progress after an attempt; `running` if the time limit was reached and a decision is needed."""
     progress = progress._replace(
         status=Status.FAILED, reason=redact(outcome.reason), exit_reason=None
     )
     if (result := outcome.result) is not None:
         kept = result.checkpoint
         progress = progress.with_state(result.state)._replace(
-            status=_AFTER.get(result.exit_reason, Status.FAILED),
+            status=_STATUS_AFTER.get(result.exit_reason, Status.FAILED),
             exit_reason=str(result.exit_reason),
             checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
         )
@@ -221,22 +223,22 @@ def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
     return progress
 
 
-def by_policy(task: Task, progress: Progress) -> str | None:
-    """What the policy does about a task whose time is over; `None`: it was tried often enough."""
+def timeout_choice(task: Task, progress: Progress) -> str | None:
+    """The policy's choice for a task that timed out; `None`: its attempts are used up."""
     again = task.on_timeout in {"resume", "retry"}
     return None if again and progress.attempts >= task.attempts else task.on_timeout
 
 
 def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str) -> Progress:
-    what = f"time limit reached; {by} chose to {choice}"
+    reason = f"time limit reached; {by} chose to {choice}"
     if choice == "resume":
         limit_s = max(progress.timeout_s or 0.0, progress.seconds) + more_s
-        return progress._replace(status=Status.WAITING, reason=what, timeout_s=limit_s)
+        return progress._replace(status=Status.WAITING, reason=reason, timeout_s=limit_s)
     if choice in {"accept", "skip"}:
         status = Status.PARTIAL if choice == "accept" else Status.SKIPPED
-        return progress._replace(status=status, reason=what)
+        return progress._replace(status=status, reason=reason)
     if choice == "retry":
-        return progress.from_scratch()._replace(status=Status.WAITING, reason=what)
+        return progress.from_scratch()._replace(status=Status.WAITING, reason=reason)
     tried = plural(progress.attempts, "attempt")
     return progress._replace(status=Status.FAILED, reason=f"time limit reached after {tried}")
 
@@ -245,9 +247,9 @@ SPAWN = "op/agent_spawn"
 BY = "switchgear batch"
 _NO_EVIDENCE = frozenset({ExitReason.INTERRUPTED, ExitReason.BUDGET, ExitReason.BLOCKED})
 """Exit reasons that are no evidence about starting agents: they depend on the user."""
-MOST_FORCES = 3
-"""How often a policy closes the circuit by force in one batch; then it waits."""
-PROBE_LOOK_S = 1.0
+MAX_FORCES = 3
+"""How often a policy closes the circuit by force in one batch; after that it waits."""
+PROBE_CHECK_S = 1.0
 """Seconds between checks while a probe is running."""
 
 
@@ -255,7 +257,7 @@ class Admission:
     """Acquires a permit of `op/agent_spawn` before each attempt and records its result. Used by one thread.
 
     `policy`: what to do while the circuit is open, unless `choose` prompts the user for it.
-    `circuit_policy`: how the circuit is judged; default: as an operation.
+    `circuit_policy`: the policy of the circuit; default: the preset `operation`.
     """
 
     def __init__(
@@ -275,20 +277,20 @@ class Admission:
         self._policy, self._choose, self._by = policy, choose, by
         self._time = time or Time()
         self._closed_until_s = 0.0
-        self._why = ""
+        self._wait_reason = ""
         self._shown_s: int | None = None
-        self._told_of: float | None = None
-        """The outage that was reported last."""
+        self._reported_outage_s: float | None = None
+        """When the outage that was last reported began."""
         self._waits = False
-        """Whether the batch waits for its end."""
+        """Whether the batch waits for the end of that outage."""
         self.forces = forces
         self.aborted: str | None = None
         """Why the batch is to be aborted; `None`: it is not."""
 
     def acquire(self, name: str, *, running: bool) -> Permit | str | None:
-        """A permit to start this task; a text: why to skip it; `None`: none now.
+        """A permit to start this task; a text: why to skip it; `None`: try again later.
 
-        `running`: whether others are running.
+        `running`: whether other tasks are running.
         """
         if self._time.clock() < self._closed_until_s:
             return None
@@ -301,17 +303,17 @@ class Admission:
         if acquired.probe:
             opened_s = self._panel.store.now_s() - self._breaker.snapshot().outage.opened_at_s
             begins = messages.recovery_begins(SPAWN, opened_s, 0.0)
-            self._view.said(f"{begins}\n\n{messages.PROBING}")
+            self._view.message(f"{begins}\n\n{messages.PROBING}")
         return acquired
 
     def give_back(self, permit: Permit) -> None:
-        """No agent was started."""
+        """Return a permit that was not used: no agent was started."""
         self._breaker.record(Signal(), permit)
 
     def record(self, permit: Permit, outcome: AttemptOutcome, *, worked: bool) -> None:
-        """Record how the attempt went, and report it if it was a probe.
+        """Record the result of an attempt, and report it if it was a probe.
 
-        `worked`: whether an agent was started; a loop that was open from the start is no evidence.
+        `worked`: whether an agent was started; a loop whose circuit was already open is no evidence.
         """
         result, error = outcome.result, outcome.problem
         ok: bool | None = False
@@ -321,7 +323,7 @@ class Admission:
             error = f"{result.exit_reason}: {result.reason}"
         verdict = self._breaker.record(Signal(ok=ok, error=None if ok else redact(error)), permit)
         if permit.probe and ok is not None:
-            self._view.said(messages.recovery_ends(verdict.phase, ok=ok))
+            self._view.message(messages.recovery_ends(verdict.phase, ok=ok))
             self._closed_until_s = 0.0
 
     def count_down(self) -> None:
@@ -329,7 +331,7 @@ class Admission:
         left_s = self._closed_until_s - self._time.clock()
         if left_s > 0 and int(left_s) != self._shown_s:
             self._shown_s = int(left_s)
-            self._view.waiting(self._why, left_s)
+            self._view.waiting(self._wait_reason, left_s)
 
     def _handle_refusal(
         self, name: str, refused: Rejected, *, running: bool
@@ -337,15 +339,15 @@ class Admission:
         wait_s = refused.retry_after_s
         half_open = self._breaker.snapshot().phase is Phase.HALF_OPEN
         if running and wait_s is not None and half_open:
-            self._wait(f"for the probe of {SPAWN}", min(wait_s, PROBE_LOOK_S))
+            self._wait(f"for the probe of {SPAWN}", min(wait_s, PROBE_CHECK_S))
             return None
-        choice = self._chosen(wait_s)
+        choice = self._choose_action(wait_s)
         if choice == "skip":
             return str(refused)
         if choice == "wait" and wait_s is not None:
             self._wait(f"for {SPAWN} ({refused.reason})", wait_s)
             return None
-        if choice in {"wait", "abort"}:  # without a wait it does not come back by itself
+        if choice in {"wait", "abort"}:  # without a retry time it does not close by itself
             self.aborted = str(refused)
             return None
         try:
@@ -353,38 +355,38 @@ class Admission:
             self._panel.order(SPAWN, by=self._by, why=why, reset=True)
         except (OverrideRefused, StoreError) as objection:
             self.aborted = str(objection)
-            self._view.said(self.aborted)
+            self._view.message(self.aborted)
             return None
-        self._view.said(f"{SPAWN} was closed by force")
+        self._view.message(f"{SPAWN} was closed by force")
         return self.acquire(name, running=running)
 
-    def _chosen(self, wait_s: float | None) -> str:
+    def _choose_action(self, wait_s: float | None) -> str:
         """The user's choice, else the policy's. Each outage is reported once."""
         outage = self._breaker.snapshot().outage.opened_at_s
-        is_known, self._told_of = self._told_of == outage, outage
+        is_known, self._reported_outage_s = self._reported_outage_s == outage, outage
         if is_known and self._waits:
             return "wait"
-        block, chosen = self._tripped(), None
+        block, chosen = self._trip_text(), None
         if self._choose is not None:
             chosen = self._choose(block, trip_options(wait_s))
         elif not is_known:
-            self._view.said(block)
+            self._view.message(block)
         if chosen is None:
             chosen = self._policy
             if chosen == "force":
                 self.forces += 1
-                chosen = "force" if self.forces <= MOST_FORCES else "wait"
+                chosen = "force" if self.forces <= MAX_FORCES else "wait"
         self._waits = chosen == "wait"
         return chosen
 
-    def _tripped(self) -> str:
+    def _trip_text(self) -> str:
         circuit = self._breaker.snapshot()
-        with suppress(StoreError):  # then the local state must do
+        with suppress(StoreError):  # then use the local state
             view = self._panel.view(SPAWN)
             circuit = circuit if view is None else view.circuit
         return messages.circuit_tripped(circuit, self._panel.store.now_s())
 
     def _wait(self, why: str, seconds: float) -> None:
-        self._why, self._closed_until_s = why, self._time.clock() + seconds
+        self._wait_reason, self._closed_until_s = why, self._time.clock() + seconds
         self._shown_s = None
         self.count_down()

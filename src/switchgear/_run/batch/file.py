@@ -1,4 +1,4 @@
-"""A file of tasks to a `Batch`: everything in it is checked before anything is started."""
+"""Reads a file of tasks as a `Batch`. All of it is checked before a task is started."""
 
 import os
 import re
@@ -25,15 +25,15 @@ from switchgear._run.options import AUTO as AUTO_TESTS
 from switchgear._run.options import micros, per_hour, preset_named, seconds
 from switchgear._stuck.timeouts import POLICIES, Estimate
 
-MOST_PARALLEL = 1024
-LARGEST_BYTES = 4 * 1024 * 1024
-"""Of a file of tasks: more than 20,000 of them, read in seconds."""
-MOST_VALUES = 300_000
-"""Of a file of tasks, after aliases are expanded."""
+MAX_PARALLEL = 1024
+MAX_BYTES = 4 * 1024 * 1024
+"""Maximum size of a file of tasks: enough for 20,000 tasks, and still read in seconds."""
+MAX_VALUES = 300_000
+"""Maximum number of values in a file of tasks, after aliases are expanded."""
 _NAME = re.compile(r"\w[\w.-]{0,59}")
 
 Read = Callable[[str, Any], Any]
-"""A value of the file, by its key; raises ValueError with what it must be."""
+"""Converts the value of a key; raises ValueError with the rule."""
 
 
 def _name(key: str, value: Any) -> str:
@@ -94,7 +94,7 @@ def _span(key: str, value: Any) -> float:
 
 
 def _timeout(key: str, value: Any) -> float | str | None:
-    """A span, a policy, `auto`; 0 is no end."""
+    """A span, a policy or `auto`; 0 means no limit."""
     if value in (AUTO, *POLICIES):
         return str(value)
     try:
@@ -105,7 +105,7 @@ def _timeout(key: str, value: Any) -> float | str | None:
 
 
 def _checked(check: Callable[[str], object]) -> Read:
-    """A text that `check` raises no ValueError for."""
+    """A text that `check` accepts; it raises ValueError for others."""
 
     def read(key: str, value: Any) -> str:
         check(values.check_text(key, value))
@@ -128,13 +128,13 @@ def _folder(key: str, value: Any) -> str:
     return str(path)
 
 
-WHOLE: dict[str, Read] = {
-    "parallel": _read_int(1, MOST_PARALLEL),
+BATCH_KEYS: dict[str, Read] = {
+    "parallel": _read_int(1, MAX_PARALLEL),
     "budget": _amount(micros),
     "on_open": _one_of(*OPEN_CHOICES),
     "labels": _labels,
 }
-TASK: dict[str, Read] = {
+TASK_KEYS: dict[str, Read] = {
     "name": _name,
     "task": values.check_text,
     "needs": _names,
@@ -142,7 +142,7 @@ TASK: dict[str, Read] = {
     "loc": _read_int(0),
     "complex": _flag,
 }
-RUN: dict[str, Read] = {
+RUN_KEYS: dict[str, Read] = {
     "agent": _checked(agent_named),
     "agent_cmd": _checked(agent_of_command),
     "model": values.check_text,
@@ -159,9 +159,9 @@ RUN: dict[str, Read] = {
     "plan": values.check_text,
     "stuck": _flag,
 }
-"""What is an option of the task's run."""
-SHARED: dict[str, Read] = {
-    **RUN,
+"""The keys that are options of the task's run."""
+SHARED_KEYS: dict[str, Read] = {
+    **RUN_KEYS,
     "timeout": _timeout,
     "cwd": _folder,
     "worktree": _flag,
@@ -170,23 +170,21 @@ SHARED: dict[str, Read] = {
     "more_time": _span,
 }
 """The keys of a task, and of the defaults for all."""
-FLAGS = {"budget": "budget_micros", "idle_timeout": "idle_timeout_s"}
-"""Keys that are called otherwise in `RunOptions`."""
-MOST_TASKS = 20_000
-KEYS = ("tasks", "defaults", *WHOLE)
+OPTION_NAMES = {"budget": "budget_micros", "idle_timeout": "idle_timeout_s"}
+"""Keys that have another name in `RunOptions`."""
+MAX_TASKS = 20_000
+KEYS = ("tasks", "defaults", *BATCH_KEYS)
 
 
 def read_batch(
     path: str | os.PathLike[str], *, presets: Mapping[str, LoopPreset] | None = None
 ) -> Batch:
-    """The tasks of a file. Raises `ConfigError` with everything that is wrong with it.
+    """The tasks of a file. Raises `ConfigError` with all its problems.
 
-    `presets` are the user's own, beside ours.
+    `presets` are the user-defined ones.
     """
     report = Report(os.fspath(path))
-    root = read_document(
-        os.fspath(path), report, largest_bytes=LARGEST_BYTES, most_values=MOST_VALUES
-    )
+    root = read_document(os.fspath(path), report, largest_bytes=MAX_BYTES, most_values=MAX_VALUES)
     batch = _BatchFileReader(report, presets or {}).batch(root)
     report.raise_if_any()
     return batch
@@ -200,25 +198,25 @@ class _BatchFileReader:
         self._presets = presets
 
     def batch(self, root: ConfigNode) -> Batch:
-        """All of it; what is wrong is in the report."""
+        """The batch; problems are added to the report."""
         report = self._report
         if root.value is None or root.value == {}:
             report.fail(None, "is empty: it must have the key 'tasks', a list of tasks")
         keys = report.mapping(root, KEYS)
-        defaults = self._values(keys.get("defaults", ConfigNode(None)), SHARED)
+        defaults = self._values(keys.get("defaults", ConfigNode(None)), SHARED_KEYS)
         nodes = report.items(keys["tasks"]) if "tasks" in keys else []
         if not nodes and isinstance(root.value, dict):
             report.add(
                 keys.get("tasks", root), "there are no tasks: 'tasks' must be a list of them"
             )
-        if len(nodes) > MOST_TASKS:
-            report.fail(nodes[MOST_TASKS].line, f"has more than {MOST_TASKS} tasks")
-        values = self._read({name: keys[name] for name in keys if name in WHOLE}, WHOLE)
+        if len(nodes) > MAX_TASKS:
+            report.fail(nodes[MAX_TASKS].line, f"has more than {MAX_TASKS} tasks")
+        values = self._read({name: keys[name] for name in keys if name in BATCH_KEYS}, BATCH_KEYS)
         labels = values.get("labels", ())
-        named = [(node, self._task(node, defaults, labels)) for node in nodes]
-        self._check_names(named, labels)
+        tasks = [(node, self._task(node, defaults, labels)) for node in nodes]
+        self._check_names(tasks, labels)
         return Batch(
-            tuple(task for _, task in named if task is not None),
+            tuple(task for _, task in tasks if task is not None),
             values.get("parallel", 1),
             values.get("budget"),
             values.get("on_open", OPEN_CHOICES[0]),
@@ -228,7 +226,7 @@ class _BatchFileReader:
         self, node: ConfigNode, defaults: Mapping[str, Any], labels: tuple[str, ...]
     ) -> Task | None:
         before = self._report.added
-        values = self._values(node, {**TASK, **SHARED})
+        values = self._values(node, {**TASK_KEYS, **SHARED_KEYS})
         for key in ("name", "task"):
             if isinstance(node.value, dict) and key not in node.value:
                 self._report.add(node, f"needs the key {key!r}")
@@ -244,7 +242,7 @@ class _BatchFileReader:
         return _make_task(merged, labels)
 
     def _values(self, node: ConfigNode, known: Mapping[str, Read]) -> dict[str, Any]:
-        """The values of a task or of the defaults, as they are used."""
+        """The converted values of a task or of the defaults."""
         nodes = self._report.mapping(node, known)
         values = self._read(nodes, known)
         if "agent" in nodes and "agent_cmd" in nodes:
@@ -267,11 +265,11 @@ class _BatchFileReader:
         return found
 
     def _check_names(
-        self, named: list[tuple[ConfigNode, Task | None]], labels: tuple[str, ...]
+        self, tasks: list[tuple[ConfigNode, Task | None]], labels: tuple[str, ...]
     ) -> None:
         lines: dict[str, int | None] = {}
-        every = {task.name for _, task in named if task is not None}
-        for node, task in named:
+        every = {task.name for _, task in tasks if task is not None}
+        for node, task in tasks:
             if task is None:
                 continue
             if task.name in labels:
@@ -287,9 +285,9 @@ class _BatchFileReader:
                     hint = suggestion(need, sorted(every))
                     why = f"is {shown(need)}: there is no task of that name; {hint}"
                     self._report.add(node.value["needs"], why)
-        ring = cycle({task.name: task.needs for _, task in named if task is not None})
+        ring = cycle({task.name: task.needs for _, task in tasks if task is not None})
         if ring is not None:
-            place = next(node for node, task in named if task is not None and task.name == ring[0])
+            place = next(node for node, task in tasks if task is not None and task.name == ring[0])
             self._report.add(
                 place.value["needs"],
                 f"the tasks need each other in a cycle: {' needs '.join(ring)}",
@@ -297,9 +295,9 @@ class _BatchFileReader:
 
 
 def _make_task(values: Mapping[str, Any], labels: tuple[str, ...]) -> Task:
-    """The task; labels of hosts among its needs are no tasks."""
+    """The task; its needs are split into tasks and labels of hosts."""
     needs = values.get("needs", ())
-    flags = {FLAGS.get(key, key): value for key, value in values.items() if key in RUN}
+    flags = {OPTION_NAMES.get(key, key): value for key, value in values.items() if key in RUN_KEYS}
     size = Estimate(
         values.get("files", 0), values.get("loc", 0), len(needs), values.get("complex", False)
     )

@@ -13,11 +13,11 @@ from switchgear._run.state import RunState
 from switchgear._stuck.timeouts import Estimate
 
 AUTO = "auto"
-"""As the timeout: by the configured policy."""
+"""The value of `timeout` that selects the configured policy."""
 TIMEOUT_CHOICES = ("resume", "accept", "retry", "skip")
-"""What can be done about a task whose time is over."""
+"""The choices for a task that timed out."""
 OPEN_CHOICES = ("wait", "force", "skip", "abort")
-"""What can be done when no agent may be started."""
+"""The choices while the circuit of spawning agents is open."""
 ATTEMPTS = 3
 
 _RUN_ID = re.compile(r"[0-9A-Za-z][\w-]*", re.ASCII)
@@ -28,10 +28,10 @@ class Status(StrEnum):
     RUNNING = "running"
     DONE = "done"
     PARTIAL = "partial"
-    """Its time was over, and what it had done was accepted."""
+    """It timed out, and its partial work was accepted."""
     FAILED = "failed"
     BLOCKED = "blocked"
-    """Something that it needs failed."""
+    """A task that it needs failed."""
     SKIPPED = "skipped"
     INTERRUPTED = "interrupted"
 
@@ -47,11 +47,11 @@ class Task(NamedTuple):
 
     name: str
     words: str
-    """What the agent is to do."""
+    """The text of the task, for the agent."""
     needs: tuple[str, ...] = ()
     estimate: Estimate = Estimate()
     timeout: float | str | None = AUTO
-    """Seconds, the name of a policy, `auto`; `None`: no end."""
+    """Seconds, the name of a policy, or `auto`; `None`: no limit."""
     flags: Mapping[str, Any] = {}
     """The options of its run, by the fields of `RunOptions`."""
     cwd: str | None = None
@@ -59,7 +59,7 @@ class Task(NamedTuple):
     """Whether it works in a separate git worktree."""
     on_timeout: str = TIMEOUT_CHOICES[0]
     attempts: int = ATTEMPTS
-    """How often it is started at most, where a policy decides."""
+    """Maximum number of starts, if a policy decides."""
     more_time_s: float | None = None
     """Seconds that "resume with more time" grants; `None`: as configured."""
     labels: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Task(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Changes with the task; what is done when its time is over is not part of it."""
+        """A hash of the task as written, without the options for a timeout."""
         whole = repr((*self[:5], sorted(self.flags.items()), self.cwd, self.worktree))
         return blake2b(whole.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
@@ -92,7 +92,7 @@ class Progress(NamedTuple):
     reason: str = ""
     """The reason of the status, a sentence."""
     blocked_by: str | None = None
-    """The task that failed, where another one did."""
+    """The failed task that blocks this one."""
     run: str | None = None
     """The id of its run; an earlier one is among `runs`."""
     runs: tuple[str, ...] = ()
@@ -100,22 +100,22 @@ class Progress(NamedTuple):
     exit_reason: str | None = None
     """How its run ended."""
     timeout_s: float | None = None
-    """For its run, with all that was added; `None`: not known yet, or no end."""
+    """Time limit of its run, with all extensions; `None`: not known yet, or no limit."""
     folder: str | None = None
     branch: str | None = None
-    """Of its worktree."""
+    """The branch of its worktree."""
     iterations: int = 0
     seconds: float = 0.0
     earlier_micros: int = 0
-    """What the runs before the last one cost."""
+    """The cost of all runs before the last one."""
     spent_micros: int = 0
-    """In all."""
+    """The cost of all runs."""
     unknown_prices: int = 0
     """Iterations of its last run whose cost is unknown."""
     checkpoint: str | None = None
-    """The command that shows or unpacks what was kept; `None`: no file differs."""
+    """The command that shows or unpacks the saved work; `None`: no file differs."""
     digest: str = ""
-    """Of the task as it was written when it was last taken up."""
+    """The digest of the task when it was last started."""
 
     def dump(self) -> dict[str, Any]:
         return {**self._asdict(), "runs": list(self.runs)}
@@ -135,7 +135,7 @@ class Progress(NamedTuple):
         return cls(**known)
 
     def with_state(self, state: RunState) -> Self:
-        """With what the run of the task has used."""
+        """The progress with the iterations, time and cost of the run."""
         return self._replace(
             iterations=state.iterations,
             seconds=round(state.seconds, 3),
@@ -144,7 +144,7 @@ class Progress(NamedTuple):
         )
 
     def from_scratch(self) -> Self:
-        """With a new run, without the state of the last one; its cost stays."""
+        """The progress before a new run: without the state of the last run, but with its cost."""
         return self._replace(
             run=None,
             runs=self.runs if self.run is None else (*self.runs, self.run),
@@ -207,8 +207,8 @@ def blocked(tasks: Sequence[Task], statuses: Statuses) -> dict[str, str]:
     while found:
         found = False
         for task in tasks:
-            stands = statuses.get(task.name, Status.WAITING)
-            if task.name in causes or stands not in {Status.WAITING, Status.BLOCKED}:
+            status = statuses.get(task.name, Status.WAITING)
+            if task.name in causes or status not in {Status.WAITING, Status.BLOCKED}:
                 continue
             for need in task.needs:
                 failed = statuses.get(need) in BROKEN - {Status.BLOCKED}
@@ -224,45 +224,45 @@ def blocked(tasks: Sequence[Task], statuses: Statuses) -> dict[str, str]:
 
 
 def clash(tasks: Sequence[Task], places: Mapping[str, str]) -> tuple[str, str] | None:
-    """Two tasks that could run at the same time in the same place; `None`: no two could.
+    """Two tasks that could run at the same time in the same place; `None`: there are none.
 
-    A place is the working tree that a task changes; one inside another is the same.
+    A place is the working tree that a task changes. A place inside another one counts as the same.
     """
     users = _users(tasks, places)
     if not users:
         return None
     ordered = _ordered_with(tasks)
-    for at, task in enumerate(tasks):
+    for index, task in enumerate(tasks):
         place = places.get(task.name)
         others = 0 if place is None else users[PurePath(place)] & ~ordered[task.name]
-        later = others >> (at + 1)
+        later = others >> (index + 1)
         if later:
-            return task.name, tasks[at + (later & -later).bit_length()].name
+            return task.name, tasks[index + (later & -later).bit_length()].name
     return None
 
 
 def _users(tasks: Sequence[Task], places: Mapping[str, str]) -> dict[PurePath, int]:
-    """For each place the tasks that change it, or a part of it, or what it is a part of.
+    """For each place, the tasks that change it, a folder inside it, or a folder around it.
 
-    A set of tasks is a number whose bit N stands for task N: a batch may have 10,000 of them.
+    A set of tasks is an integer whose bit N stands for task N: a batch may have 10,000 tasks.
     """
     own: dict[PurePath, int] = {}
-    for at, task in enumerate(tasks):
+    for index, task in enumerate(tasks):
         if task.name in places:
             place = PurePath(places[task.name])
-            own[place] = own.get(place, 0) | 1 << at
+            own[place] = own.get(place, 0) | 1 << index
     users = dict(own)
-    for place, those in own.items():
+    for place, inner_users in own.items():
         for outer in own.keys() & {*place.parents}:
             users[place] |= own[outer]
-            users[outer] |= those
+            users[outer] |= inner_users
     return users
 
 
 def _ordered_with(tasks: Sequence[Task]) -> dict[str, int]:
-    """For each task the set of tasks that it needs or that need it, directly or not."""
+    """For each task, the set of tasks that it needs or that need it, directly or indirectly."""
     needs = {task.name: task.needs for task in tasks}
-    bits = {task.name: 1 << at for at, task in enumerate(tasks)}
+    bits = {task.name: 1 << index for index, task in enumerate(tasks)}
     order = [*TopologicalSorter(needs).static_order()]
     above, below = dict.fromkeys(bits, 0), dict.fromkeys(bits, 0)
     for name in order:

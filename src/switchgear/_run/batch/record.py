@@ -81,7 +81,7 @@ class BatchFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._journal = self._added = self._forces = 0
-        """The number of the journal, its lines, and what batch.json has as `forces`."""
+        """The number of the journal, its number of lines, and `forces` as saved in batch.json."""
 
     @property
     def id(self) -> str:
@@ -123,19 +123,19 @@ class BatchFolder:
         """The content of batch.json, and whether its process is running. Raises `BatchUnreadable`."""
         try:
             with (self.path / "batch.json").open(encoding="utf-8") as file:
-                held = json.loads(file.read(LONGEST_FILE))
-            if not isinstance(held["schema"], int) or held["schema"] > SCHEMA:
+                saved = json.loads(file.read(LONGEST_FILE))
+            if not isinstance(saved["schema"], int) or saved["schema"] > SCHEMA:
                 raise BatchUnreadable(self.id, "was written by a newer Switchgear")
-            progress = {name: Progress.load(each) for name, each in held["progress"].items()}
-            progress.update(self._changes(int(held.get("journal", 0))))
-            known = {key: held[key] for key in BatchState._fields if key in held}
-            runs = is_alive(held) and is_held(self.path / "lock") is not False
+            progress = {name: Progress.load(each) for name, each in saved["progress"].items()}
+            progress.update(self._changes(int(saved.get("journal", 0))))
+            known = {key: saved[key] for key in BatchState._fields if key in saved}
+            runs = is_alive(saved) and is_held(self.path / "lock") is not False
             return BatchState(**{**known, "progress": progress}), runs
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise BatchUnreadable(self.id, f"cannot be read: {error}") from error
 
     def _changes(self, journal: int) -> Iterator[tuple[str, Progress]]:
-        """The changes after batch.json was written; a line that was cut off is left out."""
+        """The changes since batch.json was written; a truncated line is skipped."""
         with contextlib.suppress(FileNotFoundError):
             for line in (self.path / f"changes-{journal}.jsonl").read_bytes().splitlines():
                 with contextlib.suppress(ValueError):
@@ -144,12 +144,12 @@ class BatchFolder:
 
 
 def batches_root(start: Path) -> Path:
-    """Where the batches of a project are: beside its runs."""
+    """The folder with the batches of a project: beside its runs."""
     return runs_root(start).parent / BATCHES
 
 
 def new_batch(root: Path, now_s: float | None = None) -> BatchFolder:
-    """A folder for a new batch; its id sorts by time."""
+    """Create the folder of a new batch. Ids sort by time."""
     path = root / new_id(now_s)
     keep_out_of_git(root.parent)
     path.mkdir(mode=0o700, parents=True)
@@ -182,19 +182,19 @@ def find_batch(root: Path, name: str, file: str) -> BatchFolder:
 
 
 def with_run_state(progress: Progress, runs: Path) -> Progress:
-    """The progress updated from the task's run.
+    """The progress, updated from the task's run.
 
-    The run may have continued after the last write of the batch: until its process was killed, or
-    because it was resumed by hand. Its cost counts, and if it is completed the task is done.
+    The run may have continued after the batch was last saved: until its process was killed, or because
+    it was resumed manually. Its cost counts, and if the run is completed, the task is done.
     """
     if progress.run is None or progress.status in SATISFIED:
         return progress
     try:
-        held = RunFolder(runs / progress.run).read()
-        state = RunState.load(held["state"])
+        saved = RunFolder(runs / progress.run).read()
+        state = RunState.load(saved["state"])
     except (RunUnreadable, ValueError, TypeError, AttributeError):
-        return progress  # it had not started
-    end = held.get("end") or {}
+        return progress  # the run had not started
+    end = saved.get("end") or {}
     progress = progress.with_state(state)
     if not end.get("success"):
         return progress
@@ -208,10 +208,10 @@ def with_run_state(progress: Progress, runs: Path) -> Progress:
 def resumed_progress(
     kept: Mapping[str, Progress], tasks: Sequence[Task], *, failed_too: bool
 ) -> tuple[dict[str, Progress], list[str]]:
-    """The progress of a resumed batch, for the tasks as they are now, and notes about it.
+    """The progress of a resumed batch for the current tasks, and notes about the differences.
 
-    What is done stays done. What ran, was interrupted or blocked waits again; what failed or was
-    skipped only if `failed_too`.
+    Done tasks stay done. Tasks that ran, or were interrupted or blocked, wait again; failed and skipped
+    tasks only with `failed_too`.
     """
     notes: list[str] = []
     progress: dict[str, Progress] = {}
@@ -237,26 +237,25 @@ def resumed_progress(
                 notes.append(f"{task.name} works in {where} now, and starts from scratch")
                 old = old.from_scratch()._replace(folder=None, branch=None)
         progress[task.name] = old
-    gone = kept.keys() - progress.keys()
     notes += [
-        f"{name} is not in the file any more, and is left out" for name in kept if name in gone
+        f"{name} is no longer in the file, and is left out" for name in kept if name not in progress
     ]
     return progress, notes
 
 
 WORKTREE_S = 600.0
-"""What the creation of a worktree may take, and the commit of what was done there."""
-LONGEST_BYTES = 180
-"""Of one part: with git's own suffixes it still fits into a file name of 255 bytes."""
+"""Time limit in seconds for creating a worktree, and for committing the work in it."""
+MAX_PART_BYTES = 180
+"""Maximum bytes of one part: with git's suffixes it still fits into a file name of 255 bytes."""
 _NOT_ALLOWED = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\]\\/@{}'\"`$&|;<>()!#%]|\.{2,}|^[-.]|\.$|\.lock$", re.IGNORECASE
 )
 
 
 def branch_parts(names: Iterable[str]) -> dict[str, str]:
-    """For each name a part of a branch name that is valid, and differs from all others by more than case.
+    """A valid part of a branch name for each name; all parts differ by more than case.
 
-    A name that is valid by itself stays as it is, unless it differs from an earlier one only in case.
+    A name that is already valid is not changed, unless it differs from an earlier one only in case.
 
     >>> branch_parts(["parser", "Parser", "v1..v2"])
     {'parser': 'parser', 'Parser': 'Parser-35f2953e', 'v1..v2': 'v1-v2-ab7737d5'}
@@ -277,9 +276,9 @@ def branch_parts(names: Iterable[str]) -> dict[str, str]:
 def _valid(name: str) -> str:
     part = unicodedata.normalize("NFC", name)
     before = None
-    while before != part:  # taking a suffix away may leave another one
+    while before != part:  # removing a suffix may expose another one
         before, part = part, _NOT_ALLOWED.sub("-", part)
-        while len(part.encode(errors="replace")) > LONGEST_BYTES:
+        while len(part.encode(errors="replace")) > MAX_PART_BYTES:
             part = part[:-1]
     return part.strip("-") or "task"
 
@@ -295,8 +294,8 @@ class TaskFolderError(Exception):
 class TaskFolders:
     """The folders of one batch's tasks. Used by one thread.
 
-    `home` is the batch's folder, `base` where tasks work that name no folder, `names` those of all
-    tasks: they must not share a branch.
+    `home` is the folder of the batch, `base` the working folder of tasks without `cwd`. `names` are the names of
+    all tasks, which must not share a branch.
     """
 
     def __init__(self, home: Path, base: Path, names: Iterable[str] = ()) -> None:
@@ -312,7 +311,7 @@ class TaskFolders:
         found = find_repository(folder)
         return str(folder.resolve() if found is None else found.top)
 
-    def give(
+    def prepare(
         self,
         task: Task,
         progress: Progress,
@@ -325,7 +324,7 @@ class TaskFolders:
         if task.is_demo:
             folder = self._home / "demo" / f"{task.name}-{progress.attempts + 1}"
             try:
-                if folder.exists():  # made by a process that was killed
+                if folder.exists():  # left by a killed process
                     shutil.rmtree(folder)
                 make_repository(folder)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -343,7 +342,7 @@ class TaskFolders:
         with (interrupt or Interrupt()).watching(deadline):
             return self._worktree(task, progress, needed, deadline)
 
-    def take_back(self, task: Task, progress: Progress) -> Progress:
+    def discard(self, task: Task, progress: Progress) -> Progress:
         """Remove the task's own folder for a new start; shared folders stay."""
         if task.worktree and progress.branch is not None:
             with contextlib.suppress(GitError, TaskFolderError):
@@ -354,11 +353,11 @@ class TaskFolders:
             return progress._replace(folder=None, branch=None)
         return progress
 
-    def keep(
+    def commit(
         self, task: Task, progress: Progress, interrupt: Interrupt | None = None
     ) -> str | None:
-        """Commit what was done in a worktree. Returns what went wrong, if anything did."""
-        # A task that was begun in the user's own folder, before the file gave it a worktree, has no branch.
+        """Commit the work in a task's worktree. Returns the problem, if there is one."""
+        # A task that started in the user's own folder, before the file gave it a worktree, has no branch.
         if not task.worktree or progress.folder is None or progress.branch is None:
             return None
         tree, deadline = Path(progress.folder), Deadline(WORKTREE_S)
@@ -376,7 +375,7 @@ class TaskFolders:
         branch = f"switchgear/{self._home.name}/{self._part(task)}"
         tree = self._tree(top, task)
         try:
-            if not tree.is_dir():  # else made by a process that was killed
+            if not tree.is_dir():  # else left by a killed process
                 start = needed[0] if needed else "HEAD"
                 add_worktree(top, tree, branch, start, deadline)
         except GitError as error:
@@ -391,7 +390,7 @@ class TaskFolders:
         return progress._replace(folder=str(tree / inside), branch=branch)
 
     def _tree(self, top: Path, task: Task) -> Path:
-        """Beside the repository: the rules of hooks keep agents out of `.switchgear` in it."""
+        """The task's worktree: beside the repository, because hook rules keep agents out of its `.switchgear`."""
         return top.parent / f"{top.name}-trees" / self._home.name / self._part(task)
 
     def _part(self, task: Task) -> str:
@@ -410,23 +409,28 @@ class TaskFolders:
 
 
 def _commit_all(tree: Path, task: Task, branch: str, deadline: Deadline) -> str | None:
-    """Commit all that is in a worktree. Returns what went wrong, if anything did."""
+    """Commit everything in a worktree. Returns the problem, if there is one."""
     problem = None
     try:
         try:
             run_git(tree, ["add", "--all", ":/"], deadline=deadline)
-        except GitError as error:  # such as a repository inside that has no commit yet
+        except GitError as error:  # such as a nested repository without a commit
             problem = f"not everything was committed to {branch}: {error}"
             with contextlib.suppress(GitError):
                 run_git(tree, ["add", "--all", "--ignore-errors", ":/"], deadline=deadline)
-        looks = ["--branch", "--no-renames", "--ignore-submodules=none", "--untracked-files=normal"]
-        listed = run_git(tree, ["status", "--porcelain=v2", "-z", *looks], deadline=deadline)
+        options = [
+            "--branch",
+            "--no-renames",
+            "--ignore-submodules=none",
+            "--untracked-files=normal",
+        ]
+        listed = run_git(tree, ["status", "--porcelain=v2", "-z", *options], deadline=deadline)
         lines = [line.split(" ", 8) for line in listed.split("\0") if line]
         if any(line[0] in {"1", "u"} and line[1][0] != "." for line in lines):
             message = f"{task.name}: {short_task(task.words)}"
             _commit(tree, ["commit", "--quiet", "-m", message], deadline)
         if ["#", "branch.head", branch] not in lines:
-            problem = _moved(tree, branch, deadline) or problem
+            problem = _move_branch(tree, branch, deadline) or problem
         inside = [line[8] for line in lines if line[0] == "1" and line[2][0] == "S"]
         if inside and problem is None:
             problem = (
@@ -434,21 +438,21 @@ def _commit_all(tree: Path, task: Task, branch: str, deadline: Deadline) -> str 
                 f"({', '.join(inside[:5])}); they are in {tree}"
             )
     except GitError as error:
-        return f"what was done could not be committed to {branch}: {error}"
+        return f"the work could not be committed to {branch}: {error}"
     return problem
 
 
-def _moved(tree: Path, branch: str, deadline: Deadline) -> str | None:
-    """Move the branch to HEAD of its worktree, which the agent may have left. Returns why not."""
+def _move_branch(tree: Path, branch: str, deadline: Deadline) -> str | None:
+    """Move the branch to HEAD of its worktree, as the agent may have left the branch. Returns why not."""
     reference = f"refs/heads/{branch}"
     head = run_git(tree, ["rev-parse", "--verify", "HEAD^{commit}"], deadline=deadline).strip()
-    tip = ""  # it was removed or renamed
+    tip = ""  # the branch was removed or renamed
     with contextlib.suppress(GitError):
-        looks = ["rev-parse", "--verify", "--quiet", reference]
-        tip = run_git(tree, looks, deadline=deadline).strip()
+        verify = ["rev-parse", "--verify", "--quiet", reference]
+        tip = run_git(tree, verify, deadline=deadline).strip()
     if tip == head:
         return None
-    why = f"{branch} does not have what was done: the agent committed it elsewhere, as {head[:12]},"
+    why = f"{branch} does not have the work: the agent committed it elsewhere, as {head[:12]},"
     if tip and run_git(tree, ["rev-list", "-n1", tip, f"^{head}"], deadline=deadline):
         return f"{why} without what was on the branch"
     listed = run_git(tree, ["worktree", "list", "--porcelain"], deadline=deadline)
@@ -460,10 +464,10 @@ def _moved(tree: Path, branch: str, deadline: Deadline) -> str | None:
 
 
 def _commit(tree: Path, arguments: list[str], deadline: Deadline | None = None) -> None:
-    """A commit by the user, or by Switchgear where git has no user."""
+    """Commit as the user, or as Switchgear if git has no user configured."""
     try:
         run_git(tree, ["config", "user.email"])
-        who = []
+        identity = []
     except GitError:
-        who = ["-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost"]
-    run_git(tree, [*who, *arguments], deadline=deadline)
+        identity = ["-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost"]
+    run_git(tree, [*identity, *arguments], deadline=deadline)

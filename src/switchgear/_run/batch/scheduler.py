@@ -29,10 +29,10 @@ from switchgear._run.batch.attempt import (
     AttemptDependencies,
     AttemptOutcome,
     after_timeout,
-    by_policy,
     failed_outcome,
     final_progress,
     run_attempt,
+    timeout_choice,
     timeout_for,
 )
 from switchgear._run.batch.model import (
@@ -63,25 +63,25 @@ class RunningAttempts:
         self._interrupt = interrupt
         self._members: dict[str, Interrupt] = {}
 
-    def take(self, name: str) -> Interrupt:
-        """Add an attempt; earlier requests to stop apply to it."""
+    def add(self, name: str) -> Interrupt:
+        """Add an attempt and return its interrupt; earlier requests to stop apply to it."""
         member = self._members[name] = Interrupt()
         while member.asked < self._interrupt.asked:  # a signal may come just now
             member.ask(self._interrupt.by)
         return member
 
-    def leave(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         del self._members[name]
 
     def stop(self) -> None:
-        """Request an end of each: gently the first time, at once the second."""
+        """Request an end of all: gracefully the first time, at once the second."""
         for member in list(self._members.values()):
             member.ask(self._interrupt.by)
 
     kill = stop
 
     def stop_once(self) -> None:
-        """Request a gentle end of the attempts that have no request yet."""
+        """Request a graceful end of the attempts without a request."""
         for member in list(self._members.values()):
             if not member.asked:
                 member.ask("the batch")
@@ -90,14 +90,14 @@ class RunningAttempts:
 class RunningAttempt(NamedTuple):
     permit: Permit
     reserved_micros: int
-    """Of the batch's budget."""
+    """Reserved from the budget of the batch."""
     reservation: RunReservation | None = None
-    """What is held for it in a tree of budgets."""
+    """Its reservation at a node of the budgets."""
 
 
 TICK_S = 0.2
-MOST_SHARERS = 1024
-"""How many waiting tasks are counted when a budget is shared: no more can run at a time."""
+MAX_SHARERS = 1024
+"""Maximum number of waiting tasks that share a budget: no more can run at a time."""
 
 Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
@@ -120,33 +120,33 @@ class Scheduler:
         kept: BatchState,
         home: BatchFolder,
         *,
-        place: AttemptDependencies,
-        places: TaskFolders,
+        shared: AttemptDependencies,
+        folders: TaskFolders,
         dependencies: BatchDependencies,
         admission: Admission,
-        act: Perform = run_attempt,
+        perform: Perform = run_attempt,
     ) -> None:
         self._batch, self._kept, self._home = batch, kept, home
-        self._place, self._places = place, places
+        self._shared, self._folders = shared, folders
         self._dependencies, self._view = dependencies, guarded(dependencies.view, BatchView())
         self._admission = admission
-        self._budget = BatchBudget(batch, place.panel.budgets, kept.progress)
-        self._act = act
+        self._budget = BatchBudget(batch, shared.panel.budgets, kept.progress)
+        self._perform = perform
         self._interrupts = RunningAttempts(dependencies.interrupt)
         self._running: dict[str, RunningAttempt] = {}
-        self._waited_for: set[str] = set()
-        """The nodes that a task of this round waits for: later tasks of the same node wait, too."""
+        self._awaited_nodes: set[str] = set()
+        """Budget nodes for which a task of this round waits: later tasks of the same node wait, too."""
         self.has_begun = False
         """Whether a task was started."""
         self._full = ""
-        """Why nothing more can be written, once the disk is full."""
-        self._lost_store = False
-        """Whether the loss of the store was reported."""
+        """The message about a full disk; empty: it is not full."""
+        self._store_is_lost = False
+        """Whether the store is unavailable, which was reported."""
         self._statuses = {name: each.status for name, each in kept.progress.items()}
-        self._unbegun = list(batch.tasks)
-        """All tasks that have not started; may include some that have."""
-        self._begun = 0
-        """About how many of them have started."""
+        self._unstarted = list(batch.tasks)
+        """The tasks that have not started, and `_started` others."""
+        self._started = 0
+        """Approximate number of tasks in `_unstarted` that have started."""
         self._may_block = True
         """Whether a task has failed since blocked tasks were last determined."""
         self._finished: queue.SimpleQueue[tuple[Task, AttemptOutcome]] = queue.SimpleQueue()
@@ -156,13 +156,13 @@ class Scheduler:
         return self._kept.progress
 
     def run(self) -> BatchEnd:
-        self._view.began(self._home.id, list(self.progress))
+        self._view.started(self._home.id, list(self.progress))
         self._write()
         with self._dependencies.interrupt.watching(self._interrupts):
             try:
                 self._schedule()
             except BaseException:
-                self._interrupts.stop_once()  # a defect, or a full disk: no attempt continues unsupervised
+                self._interrupts.stop_once()  # a defect or a full disk: attempts must not continue unsupervised
                 raise
         end = self._end()
         self._kept = self._kept._replace(end=end.name)
@@ -209,38 +209,38 @@ class Scheduler:
 
     def _start_ready(self) -> None:
         """Start tasks, as far as slots, budget and the circuit allow."""
-        self._waited_for.clear()
+        self._awaited_nodes.clear()
         for task in self._ready():
             if len(self._running) >= self._batch.parallel or self._is_ending():
                 return
-            if node_of(task) not in self._waited_for and not self._start(task):
+            if node_of(task) not in self._awaited_nodes and not self._start(task):
                 return
 
     def _start(self, task: Task) -> bool:
-        """Start a task, fail it, or let it wait; False: all others must wait, too."""
+        """Start a task, fail it, or let it wait. Returns False if all other tasks must wait, too."""
         running = self._running.values()
         try:
             grant = self._budget.grant(
                 task,
                 reserved_micros=sum(each.reserved_micros for each in running),
-                places=self._batch.parallel - len(running),
-                waiting=list(islice(self._ready(), MOST_SHARERS)),
+                free_slots=self._batch.parallel - len(running),
+                waiting=list(islice(self._ready(), MAX_SHARERS)),
             )
         except (BudgetRefused, StoreCorrupt, StoreTooNew) as trouble:
             return self._fail(task, str(trouble))
         except StoreError as trouble:
             return self._without_store(trouble)
-        if grant.micros == 0 and not grant.comes_back and grant.payer not in self._waited_for:
+        if grant.micros == 0 and not grant.comes_back and grant.payer not in self._awaited_nodes:
             return self._fail(task, self._budget.why_no_money(task), exit_reason="budget")
-        if grant.micros == 0 or grant.payer in self._waited_for:
-            # Its turn is after those before it; all tasks share the batch's own money, in order.
+        if grant.micros == 0 or grant.payer in self._awaited_nodes:
+            # Earlier tasks come first. The budget of the batch is shared by all tasks, so all of them wait.
             return bool(grant.payer) and self._wait_for(task, grant.payer)
-        answer = self._admission.acquire(task.name, running=bool(running))
-        if isinstance(answer, Permit):
-            return self._start_with(task, answer, grant)
-        if answer is not None:
-            self._change(task.name, status=Status.SKIPPED, reason=answer)
-        return answer is not None
+        permit = self._admission.acquire(task.name, running=bool(running))
+        if isinstance(permit, Permit):
+            return self._start_with(task, permit, grant)
+        if permit is not None:  # the reason to skip the task
+            self._change(task.name, status=Status.SKIPPED, reason=permit)
+        return permit is not None
 
     def _start_with(self, task: Task, permit: Permit, grant: BudgetGrant) -> bool:
         reservation: RunReservation | None = None
@@ -249,8 +249,8 @@ class Scheduler:
             progress = self._prepare(task, self.progress[task.name])
         except BudgetRefused:
             self._admission.give_back(permit)
-            self._waited_for.add(grant.payer or str(node_of(task)))
-            return True  # another process was faster: the next round uses what is left
+            self._awaited_nodes.add(grant.payer or str(node_of(task)))
+            return True  # another process was faster: try again in the next round
         except StoreError as trouble:
             self._admission.give_back(permit)
             return self._without_store(trouble)
@@ -259,11 +259,11 @@ class Scheduler:
             if reservation is not None:
                 reservation.settle(0)
             if is_disk_full(trouble):
-                return self._no_room(full_sentence(trouble))
+                return self._stop_when_full(full_sentence(trouble))
             if self._dependencies.interrupt.asked:
                 return False  # --resume tries again
             return self._fail(task, str(trouble))
-        self._lost_store = self._lost_store and reservation is None
+        self._store_is_lost = self._store_is_lost and reservation is None
         self._running[task.name] = RunningAttempt(permit, grant.micros or 0, reservation)
         self._change(task.name, **progress._asdict())
         self.has_begun = True
@@ -271,25 +271,26 @@ class Scheduler:
         return True
 
     def _wait_for(self, task: Task, node: str) -> bool:
-        self._waited_for.add(node)
+        self._awaited_nodes.add(node)
         why = f"waits for budget {node!r}, whose money is reserved"
         if self.progress[task.name].reason != why:
             self._change(task.name, reason=why)
         return True
 
     def _without_store(self, trouble: StoreError) -> bool:
-        """Wait for the store: budgets cannot be granted without it, and its loss is no failure of a task."""
-        if not self._lost_store:
-            self._view.said(f"{trouble}; the tasks with a budget_node wait for it")
-        self._lost_store = True
+        """Let tasks wait for the store, without which budgets cannot be granted."""
+        if not self._store_is_lost:
+            self._view.message(f"{trouble}; the tasks with a budget_node wait for it")
+        self._store_is_lost = True
         nodes = map(node_of, self._batch.tasks)
-        self._waited_for.update(node for node in nodes if node is not None)
+        self._awaited_nodes.update(node for node in nodes if node is not None)
         return True
 
-    def _no_room(self, sentence: str) -> bool:
+    def _stop_when_full(self, sentence: str) -> bool:
+        """Start no more tasks. Returns False."""
         if not self._full:
             self._full = sentence
-            self._view.said(sentence)
+            self._view.message(sentence)
         return False
 
     def _fail(self, task: Task, reason: str, **fields: object) -> bool:
@@ -297,17 +298,17 @@ class Scheduler:
         return True
 
     def _prepare(self, task: Task, progress: Progress) -> Progress:
-        """The progress with its folder, run and time limit."""
-        interrupt = self._interrupts.take(task.name)
-        progress = self._places.give(task, progress, self.progress, interrupt)
+        """The progress of a task that starts now, with its folder, run and time limit."""
+        interrupt = self._interrupts.add(task.name)
+        progress = self._folders.prepare(task, progress, self.progress, interrupt)
         if progress.run is None:
-            limit_s, why = timeout_for(self._place, task)
+            limit_s, why = timeout_for(self._shared, task)
             if limit_s is not None:
-                self._view.said(f"[{task.name}] the timeout is {limit_s:.0f} s ({why})")
-            progress = progress._replace(run=new_run(self._place.runs).id, timeout_s=limit_s)
+                self._view.message(f"[{task.name}] the timeout is {limit_s:.0f} s ({why})")
+            progress = progress._replace(run=new_run(self._shared.runs).id, timeout_s=limit_s)
         elif progress.timeout_s is not None and progress.seconds >= progress.timeout_s:
             limit_s = progress.seconds + self._more_s(task)
-            progress = progress._replace(timeout_s=limit_s)  # else it would end at once
+            progress = progress._replace(timeout_s=limit_s)  # else the run would end at once
         return progress._replace(status=Status.RUNNING, reason="", attempts=progress.attempts + 1)
 
     def _begin(self, task: Task, progress: Progress, grant: int | None) -> None:
@@ -316,15 +317,15 @@ class Scheduler:
             progress,
             grant,
             self._view.run_view(task.name),
-            self._interrupts.take(task.name),
+            self._interrupts.add(task.name),
             self._dependencies.choose,
         )
 
         def work() -> None:
             outcome = AttemptOutcome(None, "Switchgear itself failed")
             try:
-                outcome = self._act(self._place, attempt)
-            except Exception as error:  # noqa: BLE001  one task's trouble is not the others'
+                outcome = self._perform(self._shared, attempt)
+            except Exception as error:  # noqa: BLE001  other tasks must continue
                 outcome = failed_outcome(error)
             finally:
                 self._finished.put((task, outcome))
@@ -335,7 +336,7 @@ class Scheduler:
 
     def _settle(self, task: Task, outcome: AttemptOutcome) -> None:
         running, result = self._running.pop(task.name), outcome.result
-        interrupt = self._interrupts.take(task.name)
+        interrupt = self._interrupts.add(task.name)
         before = self.progress[task.name]
         worked = result is not None and result.state.iterations > before.iterations
         self._admission.record(running.permit, outcome, worked=worked)
@@ -346,20 +347,20 @@ class Scheduler:
             problem = running.reservation.settle(cost, unpriced=outcome.unpriced)
             self._report_problem(task, problem)
         if result is not None and result.exit_reason is ExitReason.DISK_FULL:
-            self._no_room(result.reason)
+            self._stop_when_full(result.reason)
         if progress.status is Status.RUNNING:
             progress = self._after_timeout(task, progress, outcome)
         if progress.status in SATISFIED:
-            problem = self._places.keep(task, progress, interrupt)
+            problem = self._folders.commit(task, progress, interrupt)
             self._report_problem(task, problem)
             if problem is not None and interrupt.asked:  # --resume tries again
                 progress = progress._replace(status=Status.INTERRUPTED, reason=problem)
-        self._interrupts.leave(task.name)
+        self._interrupts.remove(task.name)
         self._change(task.name, **progress._asdict())
 
     def _report_problem(self, task: Task, problem: str | None) -> None:
         if problem is not None:
-            self._view.said(f"[{task.name}] {problem}")
+            self._view.message(f"[{task.name}] {problem}")
 
     def _after_timeout(self, task: Task, progress: Progress, outcome: AttemptOutcome) -> Progress:
         result, more_s = outcome.result, self._more_s(task)
@@ -371,23 +372,25 @@ class Scheduler:
         if self._dependencies.choose is not None and not self._dependencies.interrupt.asked:
             choice = self._dependencies.choose(block, options)
         if choice is None:
-            self._view.said(block)
-            by, choice = "the policy", by_policy(task, progress)
+            self._view.message(block)
+            by, choice = "the policy", timeout_choice(task, progress)
         if choice == "retry":
-            progress = self._places.take_back(task, progress)
+            progress = self._folders.discard(task, progress)
         return after_timeout(progress, choice, more_s, by)
 
     def _more_s(self, task: Task) -> float:
-        extend_s = self._place.interventions.extend_s
+        extend_s = self._shared.interventions.extend_s
         return extend_s if task.more_time_s is None else task.more_time_s
 
-    # What is known
+    # State
 
     def _ready(self) -> Iterator[Task]:
-        if 2 * self._begun > len(self._unbegun):
-            waits = (each for each in self._unbegun if self._statuses[each.name] is Status.WAITING)
-            self._unbegun, self._begun = list(waits), 0
-        return ready(self._unbegun, self._statuses)
+        if 2 * self._started > len(self._unstarted):
+            waits = (
+                each for each in self._unstarted if self._statuses[each.name] is Status.WAITING
+            )
+            self._unstarted, self._started = list(waits), 0
+        return ready(self._unstarted, self._statuses)
 
     def _change(self, name: str, **fields: object) -> None:
         """Change a task's progress: save it, then show it."""
@@ -395,8 +398,8 @@ class Scheduler:
         after = self.progress[name] = before._replace(**fields)  # type: ignore[arg-type]
         self._statuses[name] = after.status
         if after.status is Status.WAITING and before.status is not Status.WAITING:
-            self._unbegun, self._begun = list(self._batch.tasks), 0
-        self._begun += after.status is not Status.WAITING
+            self._unstarted, self._started = list(self._batch.tasks), 0
+        self._started += after.status is not Status.WAITING
         self._may_block = self._may_block or after.status in BROKEN
         self._write(name)
         self._view.changed(name, self.progress[name])
@@ -409,13 +412,12 @@ class Scheduler:
         except OSError as error:
             if not is_disk_full(error):
                 raise
-            self._no_room(
-                full_sentence(error)
-            )  # what the runs write themselves is read by --resume
+            # `--resume` reads what the runs have written themselves.
+            self._stop_when_full(full_sentence(error))
 
 
 class BatchBudget:
-    """Grants money to the tasks of one batch. Used by one thread."""
+    """Divides the budget of a batch among its tasks. Used by one thread."""
 
     def __init__(self, batch: Batch, budgets: Budgets, progress: Mapping[str, Progress]) -> None:
         self._limit_micros = batch.budget_micros
@@ -423,33 +425,33 @@ class BatchBudget:
         self._progress = progress
 
     def grant(
-        self, task: Task, *, reserved_micros: int, places: int, waiting: Sequence[Task]
+        self, task: Task, *, reserved_micros: int, free_slots: int, waiting: Sequence[Task]
     ) -> BudgetGrant:
         """What the task may spend.
 
-        `reserved_micros` is granted to running tasks; `places` slots are free, for the tasks
-        that are `waiting`. Raises `BudgetRefused` if its node is not open, `StoreError`.
+        `reserved_micros` is reserved for running tasks; the `waiting` tasks share `free_slots` slots.
+        Raises `BudgetRefused` if the node is not open, and `StoreError`.
         """
         shared = SharedBudget(self._limit_micros, self._spent_micros, reserved_micros)
         own_left = self._own_left(task)
-        wanted = shared.grant(own_left, min(places, len(waiting)))
-        if wanted == 0:
+        limit = shared.grant(own_left, min(free_slots, len(waiting)))
+        if limit == 0:
             return BudgetGrant(0, comes_back=own_left != 0 and reserved_micros > 0)
         node = node_of(task)
-        room = FreeBudget(None) if node is None else free_budget(self._budgets, node)
-        if room.free_micros is None:
-            return BudgetGrant(wanted)
+        free = FreeBudget(None) if node is None else free_budget(self._budgets, node)
+        if free.free_micros is None:
+            return BudgetGrant(limit)
         sharers = 1
-        if wanted is None:  # shared by the tasks that have their money from the same node
+        if limit is None:  # shared by the tasks with the same payer
             nodes = [each for one in waiting if (each := node_of(one)) is not None]
             payers = payers_of(self._budgets, nodes)
-            sharers = min(places, sum(payers.get(each) == room.payer for each in nodes))
-        whole = room.free_micros + room.held_micros
-        micros = SharedBudget(whole, reserved_micros=room.held_micros).grant(wanted, sharers)
-        return BudgetGrant(micros, room.payer, comes_back=room.held_micros > 0)
+            sharers = min(free_slots, sum(payers.get(each) == free.payer for each in nodes))
+        total = free.free_micros + free.held_micros
+        micros = SharedBudget(total, reserved_micros=free.held_micros).grant(limit, sharers)
+        return BudgetGrant(micros, free.payer, comes_back=free.held_micros > 0)
 
     def why_no_money(self, task: Task) -> str:
-        """Why there is no money for a task: its own is spent, or the batch's, or its node's."""
+        """Which budget of a task is spent: its own, the batch's, or its node's."""
         if self._own_left(task) == 0:
             spent = self._progress[task.name].spent_micros
             return out_of_money("its", task.flags["budget_micros"], spent)
@@ -458,7 +460,7 @@ class BatchBudget:
         return f"budget {node_of(task)!r} has nothing left; `switchgear budgets set` gives it more"
 
     def reserve(self, task: Task, grant_micros: int | None, batch: str) -> RunReservation | None:
-        """Hold it in the tree, if the task names a node. Raises `BudgetRefused`, `StoreError`."""
+        """Reserve the grant at the task's node, if it names one. Raises `BudgetRefused`, `StoreError`."""
         node = node_of(task)
         if node is None:
             return None
@@ -476,5 +478,5 @@ class BatchBudget:
 
 
 def node_of(task: Task) -> str | None:
-    """The node of the budgets that a task is paid from; `None`: it names none."""
+    """The budget node that pays for a task; `None`: the task names none."""
     return task.flags.get("budget_node")

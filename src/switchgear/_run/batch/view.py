@@ -21,9 +21,9 @@ _LONGEST = 400
 
 
 class BatchView:
-    """Watches a batch. Called by the batch's thread, `run_view`'s views by those of the tasks."""
+    """Watches a batch. Called in the thread of the batch; the views of `run_view` in the threads of the tasks."""
 
-    def began(self, batch: str, names: list[str]) -> None:
+    def started(self, batch: str, names: list[str]) -> None:
         """The batch begins or resumes, with these tasks."""
 
     def changed(self, name: str, progress: Progress) -> None:
@@ -34,11 +34,11 @@ class BatchView:
         del name
         return RunView()
 
-    def said(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """A message; may have several lines."""
 
     def waiting(self, why: str, left_s: float) -> None:
-        """No agent may be started; called about once a second."""
+        """The batch waits before it starts another task; called about once a second."""
 
 
 class BatchLineView(BatchView):
@@ -50,7 +50,7 @@ class BatchLineView(BatchView):
         self._lock = threading.Lock()
         self._countdown = Countdown()
 
-    def began(self, batch: str, names: list[str]) -> None:
+    def started(self, batch: str, names: list[str]) -> None:
         self.write(f"batch {batch}: {', '.join(names)}\n")
 
     def changed(self, name: str, progress: Progress) -> None:
@@ -59,8 +59,8 @@ class BatchLineView(BatchView):
     def run_view(self, name: str) -> RunView:
         return LineView(_Prefixed(self, name), wall=None)
 
-    def said(self, text: str) -> None:
-        """As it is, with the blanks that put its columns in order; a block has one time, in front."""
+    def message(self, text: str) -> None:
+        """Print a message with its line breaks and spaces; the time precedes the first line only."""
         lines = (
             "".join(sign if sign.isprintable() else " " for sign in line[:_LONGEST]).rstrip()
             for line in text.splitlines()
@@ -72,7 +72,7 @@ class BatchLineView(BatchView):
             self.write(f"waiting {duration(left_s)} {why}\n")
 
     def write(self, text: str) -> None:
-        """Print whole lines at once, each with the local time, whichever thread they come from."""
+        """Print complete lines, each with the local time. Thread-safe."""
         at = local_time(self._wall())
         self._print([f"{at}  {line}" for line in text.splitlines()])
 
@@ -83,7 +83,7 @@ class BatchLineView(BatchView):
 
 
 class _Prefixed(io.StringIO):
-    """A stream whose lines have a name in front. Written to by one thread."""
+    """A stream that puts a name before each line. Used by one thread."""
 
     def __init__(self, lines: BatchLineView, name: str) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _Prefixed(io.StringIO):
         self._begun = ""
 
     def write(self, text: str, /) -> int:
-        """Pass on the lines that are whole."""
+        """Pass on the complete lines."""
         *whole, self._begun = (self._begun + text).split("\n")
         if whole:
             self._lines.write("".join(f"{self._front}{line}\n" for line in whole))
@@ -118,7 +118,7 @@ def timeout_options(more_s: float) -> tuple[Option, ...]:
 
 
 def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
-    """TASK TIMED OUT, with what was completed, where it is kept, and the options."""
+    """The block TASK TIMED OUT: what was done, where it is saved, and the options."""
     kept = result.checkpoint
     return "\n".join(
         (

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TARGETS = ("httpx", "httpx2", "google.genai._api_client")
-"""Modules after whose import something is guarded."""
+"""Modules that are guarded after their import."""
 
 
 class _GuardingLoader:
-    """The loader of a module, and the guard after it."""
+    """Loads a module with its own loader, then guards it."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -43,11 +43,11 @@ class _GuardingLoader:
 
 
 class _GuardingFinder:
-    """Finds the modules to guard by the other finders; and Switchgear, where it is not installed."""
+    """Finds modules to guard with the other finders, and Switchgear itself where it is not installed."""
 
     def __init__(self, package: str) -> None:
         self._package = package
-        self._busy: set[str] = set()
+        self._searching: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """The module with the guard behind its loader; `None`: not a guarded module."""
@@ -56,9 +56,9 @@ class _GuardingFinder:
             return importlib.util.spec_from_file_location(
                 name, init, submodule_search_locations=[self._package]
             )
-        if name not in _TARGETS or name in self._busy:
+        if name not in _TARGETS or name in self._searching:
             return None
-        self._busy.add(name)
+        self._searching.add(name)
         try:
             for finder in sys.meta_path:
                 find = getattr(finder, "find_spec", None)
@@ -68,7 +68,7 @@ class _GuardingFinder:
                         spec.loader = _GuardingLoader(spec.loader)
                     return spec
         finally:
-            self._busy.discard(name)
+            self._searching.discard(name)
         return None
 
 
@@ -79,7 +79,7 @@ def _install() -> None:
         journal.write(json.dumps({"kind": "process", "pid": os.getpid()}) + "\n")
 
 
-def _go_on() -> None:
+def _import_user_sitecustomize() -> None:
     """Import the `sitecustomize` that Python would have found without this one."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
@@ -92,4 +92,4 @@ def _go_on() -> None:
 
 if os.environ.get("SWITCHGEAR_WRAP"):
     _install()
-_go_on()
+_import_user_sitecustomize()
