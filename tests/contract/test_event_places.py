@@ -32,12 +32,14 @@ def test_a_reader_begins_with_the_oldest_and_continues_where_it_was(backend: Bac
     with Panel(backend.open()) as panel:
         events(panel, 1, 3)
         place = OutboxPlace(panel, "reader", "me")
-        assert place.each(lambda entry: heard.append(entry.event.seq)) == 6
-        assert place.each(lambda entry: heard.append(entry.event.seq)) == 0
+        assert place.for_each(lambda entry: heard.append(entry.event.seq)) == 6
+        assert place.for_each(lambda entry: heard.append(entry.event.seq)) == 0
     with Panel(backend.open()) as panel:
         events(panel, 4, 4)
-        assert OutboxPlace(panel, "reader", "you").each(lambda e: heard.append(e.event.seq)) == 2
-        assert OutboxPlace(panel, "another", "you").each(lambda _: None) == 8
+        assert (
+            OutboxPlace(panel, "reader", "you").for_each(lambda e: heard.append(e.event.seq)) == 2
+        )
+        assert OutboxPlace(panel, "another", "you").for_each(lambda _: None) == 8
         panel.breaker("provider/p")
     assert heard == [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -57,8 +59,8 @@ def test_what_could_not_be_done_is_done_again_and_the_rest_after_it(backend: Bac
         tried: list[int] = []
         place = OutboxPlace(panel, "reader", "me")
         with pytest.raises(OSError, match="full"):
-            place.each(lambda entry: act(entry.event.seq))
-        assert place.each(lambda entry: act(entry.event.seq)) == 2
+            place.for_each(lambda entry: act(entry.event.seq))
+        assert place.for_each(lambda entry: act(entry.event.seq)) == 2
     assert heard == [1, 2, 3, 4]
 
 
@@ -68,10 +70,10 @@ def test_while_it_is_somebodys_turn_the_others_wait(backend: Backend) -> None:
         mine, other = OutboxPlace(panel, "reader", "me"), OutboxPlace(panel, "reader", "you")
         assert mine.take() is not None
         assert other.take() is None
-        assert other.each(lambda _: None) == 0
+        assert other.for_each(lambda _: None) == 0
         assert not other.move("1")
         mine.leave()
-        assert other.each(lambda _: None) == 2
+        assert other.for_each(lambda _: None) == 2
 
 
 def test_the_event_stream_of_the_console_begins_before_the_first_event(

@@ -30,7 +30,7 @@ from switchgear._config.sections import (
     time_rules,
 )
 from switchgear._core import values
-from switchgear._fleet.categories import judged
+from switchgear._fleet.categories import circuit_policies
 from switchgear._sinks import SINKS, Sink
 from switchgear._stores.base import IDLE_S, KEEP_EVENTS
 from switchgear._stores.url import STORE_URLS
@@ -246,7 +246,7 @@ class _Loading:
         circuits = self._circuits(section("circuits"), policies)
         circuits += build_operations(section("circuit_breaker"), report)
         if fleet is not None:  # for circuits that no rule of the user's names
-            circuits += tuple(starmap(CircuitPolicy, judged(fleet, crew.story_budgets)))
+            circuits += tuple(starmap(CircuitPolicy, circuit_policies(fleet, crew.story_budgets)))
         return Config(
             store=self._store(section("store")),
             operator_token_sha256=self._load_token(section("operator_token_sha256")),

@@ -1,7 +1,7 @@
-"""The seven categories of the fleet specification, as functions from its keys to policies: the `breakers` section.
+"""The seven breaker categories of a fleet: functions from configuration keys to policies.
 
-The arguments are the keys of the file with their defaults, so the schema and the errors of the
-configuration come from here. Each category judges circuits of its own, so each has its own wait.
+The arguments are the keys of the `breakers` section with their defaults, so the schema and the error
+messages of the configuration come from here. Each category has its own circuits and its own cooldown.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,9 +26,9 @@ LONGEST_COOLDOWN_S = 3600.0
 LONGEST_DEPENDENCY_S = 120.0
 """Maximum cooldown of a provider in seconds: short, because all agents wait for one probe."""
 OUTAGE = WeightedSum({"retry_after": 2.0, "failures_in_window": 1.0, "failure_rate": 1.0}, 2.0)
-"""A Retry-After; or failures that are both many and most of the calls."""
+"""Trips at a Retry-After, or at failures that are both frequent and the majority of the calls."""
 FARTHEST_APART_S = 10.0
-"""Failures of a provider this far apart count each: a call that succeeds takes about that long."""
+"""Maximum default of `apart_seconds`: about the time of a successful call."""
 MOST_DOLLARS = 1_000_000.0
 """Maximum budget of an agent or story in dollars; a larger value is a typing error."""
 
@@ -53,10 +53,10 @@ class Breakers(NamedTuple):
 
 
 class About(NamedTuple):
-    """The purpose of a category, and the reaction when one of its circuits opens."""
+    """The circuits of a category, and what happens when one of them opens."""
 
     circuits: tuple[str, ...]
-    """Globs of its circuits."""
+    """Globs of the circuits of the category."""
     severity: str
     action: str
 
@@ -160,7 +160,7 @@ def external_dep(
     max_cooldown_seconds: float | None = None,
     tripping_at: float = 0.5,
 ) -> Category:
-    """Opens after a Retry-After, or after enough failures that are most of the calls."""
+    """Opens after a Retry-After, or after enough failures if they are the majority of the calls."""
     often = values.check_int("external_dep.threshold", threshold)
     window_s = values.check_window_s("external_dep.window_seconds", window_seconds)
     calls = values.check_int("external_dep.window_calls", window_calls)
@@ -176,7 +176,7 @@ def external_dep(
 
 
 def _apart(seconds: Any, failures: int, window_s: float) -> float:
-    """How far apart failures must be to count: a burst of them is one."""
+    """Seconds between failures that count separately; a burst of failures counts once."""
     if seconds is None:
         return min(FARTHEST_APART_S, window_s / (2 * failures))
     found = values.check_number("external_dep.apart_seconds", seconds)
@@ -194,7 +194,7 @@ def resource_lock(
     max_cooldown_seconds: float | None = None,
     tripping_at: float = 0.75,
 ) -> Category:
-    """If the wait for a resource exceeds this, work is queued again instead of waiting."""
+    """Work is queued again instead of waiting if a resource takes longer than `threshold_seconds`."""
     detector = LockWait(values.check_seconds("resource_lock.threshold_seconds", threshold_seconds))
     wait = _cooldown("resource_lock", cooldown_seconds, max_cooldown_seconds)
     return _category("resource_lock", enabled, [detector], wait, tripping_at)
@@ -220,7 +220,7 @@ CATEGORIES: dict[str, Callable[..., Category]] = {
         *(external_dep, resource_lock, story_cost),
     )
 }
-"""The functions by name: the configuration and its schema go by their arguments."""
+"""The categories by name; the configuration and its schema use their arguments."""
 
 
 @cache
@@ -233,7 +233,7 @@ _SHOWN = {"external_dep": "provider", "constitutional": "policy_violation"}
 
 
 def shown_name(category: str) -> str:
-    """The name of a category in texts and in the present configuration.
+    """The name of a category in texts and in the current configuration format.
 
     >>> shown_name("external_dep"), shown_name("budget")
     ('provider', 'budget')
@@ -248,12 +248,12 @@ _KINDS = {
     "lock": "resource_lock",
     "story": "story_cost",
 }
-"""Categories by the prefix of their circuits; `dep` is of earlier versions."""
+"""Categories by the prefix of their circuits; earlier versions used `dep`."""
 
 
 @lru_cache(maxsize=4096)
 def category_of(circuit: str) -> str | None:
-    """The category of a circuit; `None`: it belongs to no fleet.
+    """The category of a circuit; `None` if it does not belong to a fleet.
 
     >>> category_of("agent/coder/latency"), category_of("provider/openai"), category_of("loop/7")
     ('latency', 'external_dep', None)
@@ -269,10 +269,10 @@ def category_of(circuit: str) -> str | None:
     return _KINDS.get(head) if rest else None
 
 
-def judged(breakers: Breakers, budgets: Mapping[str, int]) -> list[tuple[str, Policy]]:
+def circuit_policies(breakers: Breakers, budgets: Mapping[str, int]) -> list[tuple[str, Policy]]:
     """Globs of circuits with their policies; the first match applies.
 
-    `budgets`: the budgets of stories that have their own, in micro-dollars.
+    `budgets` are the budgets of the stories that have their own, in micro-dollars.
     """
     found: list[tuple[str, Policy]] = []
     if breakers.story_cost.enabled:

@@ -1,7 +1,7 @@
 """Delivers events to a target: at least once, in order, with growing pauses between attempts.
 
-The events of the store are the outbox. A message that cannot be delivered is set aside
-with the reason, and the next one is sent: nothing is dropped in silence and nothing blocks the rest.
+The events of the store are the outbox. A message that cannot be delivered is set aside with the
+reason, and the next one is sent: no message is dropped silently, and none blocks the others.
 """
 
 import os
@@ -18,7 +18,7 @@ from switchgear._core.evidence import FLOWING
 from switchgear._core.types import Event, Phase
 from switchgear._fleet.categories import ABOUT, category_of
 from switchgear._fleet.fleet import Fleet
-from switchgear._fleet.incidents import concerned, event_line, incident_id, iso, owners
+from switchgear._fleet.incidents import affected_agents, event_line, incident_id, iso, owners
 from switchgear._fleet.run_notes import is_loop, run_note
 from switchgear._fleet.targets import (
     Command,
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     """The target's name."""
     sent: bool
     why: str = ""
-    """Why it did not arrive; empty if it did."""
+    """Why the message did not arrive; empty if it did."""
 
 
 def notice(
@@ -58,9 +58,9 @@ def notice(
     at_s: float | None = None,
     **facts: Any,
 ) -> Message:
-    """A message with the keys that events have; `facts` are added as they are (JSON values).
+    """A message with the keys of an event; `facts` are JSON values that are added unchanged.
 
-    `severity` is one of SEV1, SEV2, SEV3, INFO. Raises ValueError for another.
+    `severity` is SEV1, SEV2, SEV3 or INFO. Raises ValueError for any other.
 
     >>> notice("run r1 ended", severity="SEV2", owners=["ana"], run="r1")["text"]
     '[SEV2] run r1 ended'
@@ -85,57 +85,59 @@ def notice(
 def deliver(targets: Sequence[Target], message: Message, timeout_s: float = 10.0) -> list[Outcome]:
     """Send a message to all targets that match its circuit, in parallel. Never raises.
 
-    Returns after `timeout_s` seconds at most, with an outcome for each of them. A target that comes
-    twice, such as in the configuration and by `--notify`, gets the message once.
+    Returns an outcome for each target after `timeout_s` seconds at most. A target that is given twice,
+    for example in the configuration and by `--notify`, gets the message once.
     """
     circuit = str(message.get("circuit") or "")
-    wanted = [one for one in targets if not circuit or one.wants(circuit)]
+    matching = [target for target in targets if not circuit or target.wants(circuit)]
     late = f"no answer within {timeout_s:g} s"
-    return _side_by_side(wanted, lambda target: _sent(target, message, timeout_s), timeout_s, late)
+    return _in_parallel(matching, lambda target: _sent(target, message, timeout_s), timeout_s, late)
 
 
 def deliver_event(
     fleet: Fleet, targets: Sequence[Target], event: Event, timeout_s: float = 10.0
 ) -> list[Outcome]:
-    """Send an event in order to all targets that match it, in parallel.
+    """Send an event, after all events before it, to the targets that match it, in parallel.
 
-    Returns after `timeout_s` seconds at most (one more if the store is busy), with an outcome for each
-    of them. What did not arrive stays pending, and any process may send it. Raises `StoreError` for a
-    store that keeps no turns.
+    Returns an outcome for each target after `timeout_s` seconds at most (one more if the store is
+    busy). Events that did not arrive stay pending, and any process may send them. Raises `StoreError`
+    for a store without a ledger.
     """
-    wanted = {one.name: Delivery(fleet, one) for one in targets if one.wants(event.circuit)}
+    deliveries = {
+        target.name: Delivery(fleet, target) for target in targets if target.wants(event.circuit)
+    }
     late = f"no answer within {timeout_s:g} s; {_PENDING}"
-    outcomes = _side_by_side(
-        [delivery.target for delivery in wanted.values()],
-        lambda target: _sent_in_turn(wanted[target.name], event),
+    outcomes = _in_parallel(
+        [delivery.target for delivery in deliveries.values()],
+        lambda target: _sent_in_turn(deliveries[target.name], event),
         *(timeout_s, late),
     )
-    _in_threads([wanted[each.target].stop for each in outcomes if each.why == late], STOP_S)
+    _in_threads([deliveries[each.target].stop for each in outcomes if each.why == late], STOP_S)
     return outcomes
 
 
-def _side_by_side(
+def _in_parallel(
     targets: Sequence[Target], send: Callable[[Target], Outcome], timeout_s: float, late: str
 ) -> list[Outcome]:
-    wanted = list({one.name: one for one in targets}.values())
+    distinct = list({target.name: target for target in targets}.values())
     outcomes: dict[int, Outcome] = {}
 
     def work(number: int, target: Target) -> None:
         outcomes[number] = send(target)
 
-    _in_threads([partial(work, *pair) for pair in enumerate(wanted)], timeout_s)
+    _in_threads([partial(work, *pair) for pair in enumerate(distinct)], timeout_s)
     return [
         outcomes.get(number, Outcome(target.name, False, late))
-        for number, target in enumerate(wanted)
+        for number, target in enumerate(distinct)
     ]
 
 
-def _in_threads(works: Iterable[Callable[[], object]], seconds: float) -> None:
-    """Run them in parallel, and wait that long at most."""
+def _in_threads(functions: Iterable[Callable[[], object]], timeout_s: float) -> None:
+    """Run functions in parallel, and wait `timeout_s` seconds at most."""
     threads = [
-        threading.Thread(target=work, name="switchgear-notify", daemon=True) for work in works
+        threading.Thread(target=work, name="switchgear-notify", daemon=True) for work in functions
     ]
-    deadline_s = monotonic() + seconds
+    deadline_s = monotonic() + timeout_s
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -143,7 +145,7 @@ def _in_threads(works: Iterable[Callable[[], object]], seconds: float) -> None:
 
 
 def target_from_text(text: str) -> Target:
-    """The target that an option such as `--notify` names. Raises ValueError.
+    """The target for the value of an option such as `--notify`. Raises ValueError.
 
     `desktop`; an http or https URL; `slack:VARIABLE`; `command:PROGRAM ARGUMENTS`.
 
@@ -168,13 +170,13 @@ def _sent(target: Target, message: Message, timeout_s: float) -> Outcome:
         target.replace(timeout_s=min(target.timeout_s, timeout_s)).send(message, time())
     except NotSent as error:
         return Outcome(target.name, False, str(error))
-    except Exception as error:  # noqa: BLE001  a notice must not hurt what it is about
+    except Exception as error:  # noqa: BLE001  a notification must not stop its caller
         return Outcome(target.name, False, redact(f"{type(error).__name__}: {error}"))
     return Outcome(target.name, True)
 
 
 def _sent_in_turn(delivery: "Delivery", event: Event) -> Outcome:
-    """Send what is pending, up to the event. Another process may be sending it: then wait for that."""
+    """Send the pending events up to this one; if another process is sending them, wait for it."""
     name = delivery.target.name
     try:
         while not delivery.is_stopped:
@@ -185,8 +187,8 @@ def _sent_in_turn(delivery: "Delivery", event: Event) -> Outcome:
             if not left.waiting:
                 break
             sleep(_TURN_S)
-        aside = {one["id"]: one["why"] for one in delivery.set_aside()}
-    except Exception as error:  # noqa: BLE001  a notice must not hurt what it is about
+        aside = {each["id"]: each["why"] for each in delivery.set_aside()}
+    except Exception as error:  # noqa: BLE001  a notification must not stop its caller
         return Outcome(name, False, redact(f"{type(error).__name__}: {error}"))
     why = aside.get(message_id(event), "")
     return Outcome(name, not why, why)
@@ -197,23 +199,23 @@ _TURN_S = 0.1
 """Seconds between two checks whether another process has sent an event."""
 SHELF = "place"
 LEASE_S = 60.0
-"""Seconds for which a process has the exclusive turn, unless renewed."""
+"""Seconds for which a process has the turn, unless it renews the lease."""
 STOP_S = 1.0
-"""Seconds to wait until unfinished turns are ended; a turn that is not ended stops with its lease."""
+"""Seconds to wait for unfinished turns to end; after that, a turn ends with its lease."""
 PAGE = 200
 
 
 class Turn(NamedTuple):
-    """A process's turn to act."""
+    """The exclusive right of a process to process events."""
 
     cursor: str | None
-    """The last event that is done; `None`: none yet."""
+    """The last event that was processed; `None`: none yet."""
     trouble: dict[str, Any]
     """Notes of the previous turn, such as failed attempts."""
 
 
 class OutboxPlace:
-    """A reader's place in the stream of events. Processes share it: one of them acts at a time."""
+    """A reader's position in the event stream, shared by processes that take turns."""
 
     def __init__(self, panel: Panel, name: str, me: str, lease_s: float = LEASE_S) -> None:
         self._panel = panel
@@ -224,7 +226,7 @@ class OutboxPlace:
         self.is_given_up = False
 
     def take(self) -> Turn | None:
-        """A turn, for a lease; `None`: another process has it. Raises `StoreError`."""
+        """Acquire the turn for a lease; `None` if another process has it. Raises `StoreError`."""
 
         def work(value: Any, now_s: float) -> Amended:
             value = value or {"cursor": None, "owner": None, "until_s": 0.0, "trouble": {}}
@@ -239,7 +241,7 @@ class OutboxPlace:
         return turn
 
     def move(self, cursor: str | None, trouble: dict[str, Any] | None = None) -> bool:
-        """Mark everything up to this event as done and renew the lease. False: another process has it."""
+        """Save the position after this event and renew the lease; False if another process has the turn."""
 
         def work(value: Any, now_s: float) -> Amended:
             if value is None or value["owner"] != self._me:
@@ -261,30 +263,31 @@ class OutboxPlace:
         self._ledger.amend(SHELF, self._name, work)
 
     def give_up(self) -> None:
-        """End the turn for good; also while another thread acts."""
+        """End the turn for good; another thread may call this while the turn is in use."""
         self.is_given_up = True
         self.leave()
 
-    def behind(self, cursor: str | None) -> list[Entry]:
-        """The next events; from the oldest that is kept, for a reader without a position."""
+    def after(self, cursor: str | None) -> list[Entry]:
+        """The next events after a position; without one, from the oldest stored event."""
         return self._panel.events(after="0" if cursor is None else cursor, limit=PAGE)
 
     def is_at_end(self) -> bool:
-        """Whether there is nothing new; read-only, so that a waiting process writes nothing."""
+        """Whether there are no new events; read-only, so that a waiting process writes nothing."""
         value = self._ledger.value(SHELF, self._name)
-        return value is not None and not self.behind(value["cursor"])
+        return value is not None and not self.after(value["cursor"])
 
-    def each(self, act: Callable[[Entry], object]) -> int:
-        """Act on every event after the saved position, if it is our turn. Returns their number. Raises what `act` does.
+    def for_each(self, act: Callable[[Entry], object]) -> int:
+        """Call `act` for every event after the saved position; returns the number of events.
 
-        The place moves behind each event that is done: one that is cut short is done again.
+        Does nothing if another process has the turn. An event for which `act` raises is processed
+        again later, and the error is raised.
         """
         turn = None if self.is_at_end() else self.take()
         if turn is None:
             return 0
         cursor, done = turn.cursor, 0
         try:
-            while entries := self.behind(cursor):
+            while entries := self.after(cursor):
                 for entry in entries:
                     act(entry)
                     done += 1
@@ -301,18 +304,18 @@ class OutboxPlace:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 600.0
 ATTEMPTS = 5
 """Maximum attempts for a message that the target refuses."""
-ATTEMPTS_ALONE = 8
-"""After this many failures, and each multiple of it, a later message is tried, to see whether the target is down."""
+ATTEMPTS_PER_CHECK = 8
+"""After this many failed attempts, and every multiple, a later message shows whether the target is down."""
 NEW_S = 3600.0
-"""A new target receives the events of this many seconds, not the whole history."""
+"""The age in seconds of the oldest events that a new target receives."""
 ASIDE = "undelivered"
-"""The shelf of what was set aside, by the name of the target."""
+"""The shelf of messages that were set aside, by the name of the target."""
 MOST_ASIDE = 100
-"""Messages kept of those that were set aside; older ones are only counted."""
+"""Maximum number of stored messages that were set aside; older ones are only counted."""
 MOST_COUNTED = 10_000
 _Aside = list[dict[str, Any]]
 STOPS_WORK = frozenset({"loop", "run", "task", "session", "provider", "budget"})
-"""Kinds of circuits outside a fleet that stop an agent when they open."""
+"""Kinds of circuits outside of a fleet that stop an agent when they open."""
 
 
 class PendingDeliveries(NamedTuple):
@@ -320,7 +323,7 @@ class PendingDeliveries(NamedTuple):
     waiting: int
     """Messages that are waiting, counted up to `MOST_COUNTED`."""
     why: str = ""
-    """Why the last attempt failed; empty: there was none, or it succeeded."""
+    """Why the last attempt failed; empty if it succeeded or there was none."""
     failed: int = 0
     """Attempts in a row that failed."""
     next_s: float | None = None
@@ -328,7 +331,7 @@ class PendingDeliveries(NamedTuple):
     aside: int = 0
     """Messages that could not be delivered and were set aside."""
     aside_why: str = ""
-    """Why the last one of them was."""
+    """Why the latest of these was set aside."""
 
 
 class Delivery:
@@ -342,9 +345,10 @@ class Delivery:
         self._place = OutboxPlace(fleet.panel, self._key, me)
 
     def run_once(self, *, now: bool = False) -> int:
-        """Send what is due; returns how many arrived. Raises `StoreError`, but never because of the target.
+        """Send the messages that are due; returns how many arrived. Raises `StoreError`.
 
-        `now`: do not wait for the end of a pause, unless the receiver requested one.
+        Failures of the target are stored and not raised. With `now`, a pause is cut short unless the
+        receiver requested it.
         """
         turn = None if self._place.is_at_end() else self._place.take()
         if turn is None:
@@ -362,26 +366,26 @@ class Delivery:
         return self._place.is_given_up
 
     def stop(self) -> None:
-        """Let other processes send what is left, without waiting for the target. Never raises."""
-        with suppress(StoreError):  # then the lease ends by itself
+        """Let other processes send the remaining messages; does not wait for the target. Never raises."""
+        with suppress(StoreError):  # then the turn ends with its lease
             self._place.give_up()
 
     def is_due(self) -> bool:
-        """Whether there is something to send now. Only looks. Raises `StoreError`."""
+        """Whether there are events to send now. Read-only. Raises `StoreError`."""
         value, now_s = self._ledger().value(SHELF, self._key), self._now_s()
         if value is None:
-            return bool(self._place.behind(None))
-        sends = value["owner"] is not None and now_s < value["until_s"]  # another process
-        waits = value["trouble"].get("next_s", 0.0) > now_s
-        return not sends and not waits and bool(self._place.behind(value["cursor"]))
+            return bool(self._place.after(None))
+        is_sending = value["owner"] is not None and now_s < value["until_s"]  # another process
+        is_pausing = value["trouble"].get("next_s", 0.0) > now_s
+        return not is_sending and not is_pausing and bool(self._place.after(value["cursor"]))
 
     def pending(self) -> PendingDeliveries:
-        """The messages that this target has not received, and why. Changes nothing. Raises `StoreError`."""
+        """The number of messages that this target has not received, and why. Read-only. Raises `StoreError`."""
         value = self._ledger().value(SHELF, self._key) or {"cursor": None, "trouble": {}}
         trouble, cursor = value["trouble"], value["cursor"]
         begun_s = trouble.get("begun_s", self._now_s()) if cursor is None else None
         count = 0
-        while count < MOST_COUNTED and (entries := self._place.behind(cursor)):
+        while count < MOST_COUNTED and (entries := self._place.after(cursor)):
             count += sum(self._is_due(entry, begun_s) for entry in entries)
             cursor = entries[-1].cursor
         aside = self._ledger().value(ASIDE, self.target.name) or {"count": 0, "last": []}
@@ -405,20 +409,20 @@ class Delivery:
         return int(self._amend_aside(lambda count, _: (count, 0, [])))
 
     def retry_set_aside(self) -> int:
-        """Send the messages that were set aside again; return how many arrived. The others stay set aside."""
+        """Send the messages that were set aside again; returns how many arrived. The rest stay set aside."""
         sent = 0
-        for one in self.set_aside():
+        for line in self.set_aside():
             try:
-                self.target.send(one["message"], self._now_s())
+                self.target.send(line["message"], self._now_s())
             except Exception as error:  # noqa: BLE001  one message must not block the others
                 log_warning("notification target %r: %s", self.target.name, redact(str(error)))
                 continue
-            self._take_back(one["id"])
+            self._remove_aside(line["id"])
             sent += 1
         return sent
 
     def _begun_s(self, turn: Turn) -> float | None:
-        """When this target was first known; kept until its place is in the stream."""
+        """When this target was first used; `None` once it has a position in the stream."""
         if turn.cursor is not None:
             return None
         begun_s: float = turn.trouble.get("begun_s", self._now_s())
@@ -428,13 +432,13 @@ class Delivery:
 
     def _send_from(self, cursor: str | None, begun_s: float | None, failed: int) -> int:
         sent = 0
-        while entries := self._place.behind(cursor):
+        while entries := self._place.after(cursor):
             for number, entry in enumerate(entries):
                 if not self._is_due(entry, begun_s):
                     cursor = entry.cursor
                     continue
                 error = self._attempt(entry)
-                if error is not None and self._takes_others(failed + 1, entries[number + 1 :]):
+                if error is not None and self._accepts_later(failed + 1, entries[number + 1 :]):
                     error = self._attempt(entry)
                     if error is not None:
                         error = Unsendable(f"{error}, while other notifications are delivered")
@@ -456,26 +460,26 @@ class Delivery:
         return sent
 
     def _attempt(self, entry: Entry) -> NotSent | None:
-        """Send one message; why it did not arrive, or `None`."""
+        """Send one message; returns why it did not arrive, or `None`."""
         try:
             self.target.send(message_of(entry.event, self._fleet), self._now_s())
         except NotSent as error:
             return error
         except StoreError:
-            raise  # the message is not at fault: the next attempt sends it
-        except Exception as error:  # noqa: BLE001  a defect must not block what comes after
+            raise  # the message is not at fault, so it is sent again later
+        except Exception as error:  # noqa: BLE001  a defect must not block later messages
             return Unsendable(redact(f"{type(error).__name__}: {error}"))
         return None
 
-    def _takes_others(self, failed: int, later: list[Entry]) -> bool:
-        """Whether the target takes a later message: then it is not down, and only one fails.
+    def _accepts_later(self, failed: int, later: list[Entry]) -> bool:
+        """Whether the target accepts a later message, so it is not down and only one message fails.
 
-        The later one arrives again in its turn, with the same id.
+        The later message is sent again in its turn, with the same id.
         """
-        if failed % ATTEMPTS_ALONE:
+        if failed % ATTEMPTS_PER_CHECK:
             return False
-        other = next((one for one in later if self.target.wants(one.event.circuit)), None)
-        return other is not None and self._attempt(other) is None
+        entry = next((each for each in later if self.target.wants(each.event.circuit)), None)
+        return entry is not None and self._attempt(entry) is None
 
     def _is_due(self, entry: Entry, begun_s: float | None) -> bool:
         event = entry.event
@@ -503,7 +507,7 @@ class Delivery:
         message: Message | None
         try:
             message = message_of(entry.event, self._fleet)
-        except Exception:  # noqa: BLE001  it may be the message itself that cannot be made
+        except Exception:  # noqa: BLE001  building the message may be what failed
             message = {"id": f"{redact(entry.event.circuit)}#{entry.event.seq}"}
         line = {"id": message["id"], "why": why, "at_s": self._now_s(), "message": message}
 
@@ -513,15 +517,15 @@ class Delivery:
             *(self.target.name, message["id"], why),
         )
 
-    def _take_back(self, name: str) -> None:
+    def _remove_aside(self, message_id: str) -> None:
         def work(count: int, last: _Aside) -> tuple[None, int, _Aside]:
-            left = [one for one in last if one["id"] != name]
-            return None, max(0, count - len(last) + len(left)), left
+            rest = [line for line in last if line["id"] != message_id]
+            return None, max(0, count - len(last) + len(rest)), rest
 
         self._amend_aside(work)
 
     def _amend_aside(self, work: Callable[[int, _Aside], tuple[Any, int, _Aside]]) -> Any:
-        """Change how many messages were set aside, and the last of them; returns the first of `work`."""
+        """Change the count and the list of messages that were set aside; returns the first value of `work`."""
 
         def amend(value: Any, now_s: float) -> Amended:
             del now_s
@@ -539,9 +543,9 @@ class Delivery:
 
 
 def message_of(event: Event, fleet: Fleet) -> Message:
-    """What is sent of an event: no secrets, no control characters, with its owners.
+    """The message for an event, with its owners, without secrets or control characters.
 
-    An event that ended a run is sent with the receipt of that run.
+    The message for an event that ended a run includes the receipt of the run.
     """
     category = category_of(event.circuit)
     opened = event.after is Phase.OPEN and event.before in FLOWING
@@ -558,7 +562,7 @@ def message_of(event: Event, fleet: Fleet) -> Message:
         "retry_after_s": event.retry_after_s,
         "incident": incident_id(event) if opened and category else None,
         "owners": owners(fleet, event.circuit),
-        "agents": [agent.name for agent in concerned(fleet, event.circuit)],
+        "agents": [agent.name for agent in affected_agents(fleet, event.circuit)],
     }
     if not is_loop(event.circuit):
         return message
@@ -580,10 +584,10 @@ def severity_of(circuit: str) -> str:
 
 
 def message_id(event: Event) -> str:
-    """The circuit and the number of an event: the same for the same event, and only for it."""
+    """The unique and stable id of an event: its circuit and its number."""
     name = redact(event.circuit)
-    if name != event.circuit:  # shortened or cleaned: others may look the same now
-        from hashlib import sha256  # noqa: PLC0415  seldom
+    if name != event.circuit:  # after redaction, several circuits may have the same name
+        from hashlib import sha256  # noqa: PLC0415  rarely needed
 
         name += "~" + sha256(event.circuit.encode(errors="replace")).hexdigest()[:12]
     return f"{name}#{event.seq}"

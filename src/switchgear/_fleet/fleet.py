@@ -1,4 +1,4 @@
-"""A running fleet: a panel, its router, and the saved state: which agents stand in for others."""
+"""A running fleet: a panel, its router, and the stored routes of its agents."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, Unpack
@@ -9,7 +9,7 @@ from switchgear._budgets.tree import Open
 from switchgear._core.errors import StoreError
 from switchgear._core.policy import Policy
 from switchgear._core.types import Phase, Verdict
-from switchgear._fleet.categories import Breakers, default_breakers, judged
+from switchgear._fleet.categories import Breakers, circuit_policies, default_breakers
 from switchgear._fleet.manifest import Crew, near
 from switchgear._fleet.router import Route, RouteOptions, Router, Switch
 from switchgear._panel.panel import Configured, Panel, PolicyOf
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHELF = "fleet"
 MOST_SWITCHES = 100
-"""Number of kept route changes of an agent."""
+"""Maximum number of stored route changes of an agent."""
 SAME_S = 3600.0
-"""The same switch again within this time is counted, not written again."""
+"""Seconds within which a repeated route change is counted and not added again."""
 SAME_AMONG = 10
-"""Number of last lines searched for the same line."""
+"""Number of recent route changes that are searched for the same change."""
 PREFIX, OLD_PREFIX = "provider/", "dep/"
 """The prefix of the circuits of providers, now and in earlier versions."""
 GLOBS = ("agent/*", "rules*", "provider/*", "lock/*", "story/*")
@@ -65,7 +65,7 @@ class Standing(NamedTuple):
     model: str
     since_s: float
     why: str
-    """Why not the agent on its own model; empty: that is the route."""
+    """Why the agent does not work on its own model; empty: it does."""
 
 
 class Fleet:
@@ -115,8 +115,8 @@ class Fleet:
     ) -> Self:
         """The fleet that a configuration describes: `Fleet.from_config(load_config(path))`.
 
-        Events of this process are written as incidents and into the state file, and sent to
-        the configured targets by a thread, which starts with the first of them.
+        A thread, which the first event starts, writes the events of this process as incidents and
+        to the state file, and sends them to the configured targets.
         """
         options: dict[str, Any] = {} if clock is None else {"clock": clock}
         panel = Panel.from_config(config, token=token, clock=clock)
@@ -133,7 +133,7 @@ class Fleet:
         if config.budgets:
             try:
                 panel.budgets.apply(config.budgets, who="configuration")
-            except StoreError as error:  # reservations are refused then: money fails closed
+            except StoreError as error:  # reservations are then refused: money fails closed
                 log_warning("budgets of the configuration could not be applied: %s", error)
         return fleet
 
@@ -143,7 +143,7 @@ class Fleet:
         return self.router.crew
 
     def route(self, agent: str, **where: Unpack[RouteOptions]) -> Route:
-        """The agent and model that may work for an agent now; see `Router.route`."""
+        """The agent and model that do the work of an agent now; see `Router.route`."""
         return self.router.route(agent, **where)
 
     def call(self, agent: str, work: Callable[[Route], T], **where: Unpack[RouteOptions]) -> T:
@@ -223,7 +223,7 @@ class Fleet:
             hint = near(story, known) if known else "no task has cost anything yet"
             raise ValueError(f"no costs are recorded for a task {story!r}; {hint}")
         if view.verdict.admitted:
-            # Resuming clears its cost: doing so twice by mistake would double the budget.
+            # Resuming clears the cost, so resuming twice by mistake would double the budget.
             raise ValueError(f"task {story!r} is not paused, so there is nothing to resume")
 
     def standings(self) -> dict[str, Standing]:
@@ -240,15 +240,16 @@ class Fleet:
         """The route changes of an agent, oldest first.
 
         A provider that fails and recovers causes the same changes repeatedly: within an hour they
-        are one line, with how often (`count`) and when last (`last_s`). The last 100 lines are kept.
+        are one line, with their number (`count`) and the last time (`last_s`). The last 100 lines are
+        stored.
         """
         key = f"agent/{agent}"
         value = self._ledger().value(SHELF, key) or {}
-        earlier = self._ledger().lines(SHELF, key)  # of versions that kept every one
+        earlier = self._ledger().lines(SHELF, key)  # written by versions that stored every change
         return [*earlier, *value.get("switches", ())]
 
     def close(self) -> None:
-        """Close the panel; messages that are being sent have two seconds. Idempotent."""
+        """Close the panel; a message that is being sent has two seconds. Idempotent."""
         if self._background is not None:
             self._background.close()
         self.panel.close()
@@ -266,7 +267,7 @@ class Fleet:
         return ledger_of(self.panel.store.inner)
 
     def _save_switch(self, switch: Switch) -> None:
-        """Save it for all processes; an unavailable store does not stop work."""
+        """Store a route change for all processes; an unavailable store does not stop work."""
 
         def work(value: Any, now_s: float) -> Amended:
             now = {"agent": switch.after.agent, "model": str(switch.after.model), "why": switch.why}
@@ -287,8 +288,10 @@ class Fleet:
 
 
 def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:
-    """The policy of each circuit that the categories judge."""
-    rows = [(matcher(glob), policy) for glob, policy in judged(breakers, crew.story_budgets)]
+    """A function that returns the policy of a circuit, or `None` if no category covers it."""
+    rows = [
+        (matcher(glob), policy) for glob, policy in circuit_policies(breakers, crew.story_budgets)
+    ]
 
     def policy_for(name: str) -> Policy | None:
         return next((policy for matches, policy in rows if matches(name)), None)
@@ -297,7 +300,7 @@ def policies_of(breakers: Breakers, crew: Crew) -> PolicyOf:
 
 
 def _with_switch(lines: list[dict[str, Any]], line: dict[str, Any]) -> list[dict[str, Any]]:
-    """The lines and one more, or one of them counted up that is the same and not long ago."""
+    """The lines with a new line appended, or with the count of a recent identical line increased."""
     for index in range(len(lines) - 1, max(-1, len(lines) - 1 - SAME_AMONG), -1):
         known = lines[index]
         is_same = all(known[key] == line[key] for key in ("from", "agent", "model"))

@@ -1,4 +1,4 @@
-"""One HTTP request with a deadline for all of it. Imported only to send: it loads the HTTP client."""
+"""One HTTP request with a deadline in total. Import it only to send, because it loads an HTTP client."""
 
 import http.client
 import os
@@ -18,13 +18,13 @@ LONGEST_RETRY_AFTER_S = 3600.0
 
 class Response(NamedTuple):
     status: int | None
-    """The HTTP status; `None`: none arrived."""
+    """The HTTP status; `None`: no response arrived."""
     problem: str = ""
-    """Why none arrived."""
+    """Why no response arrived."""
     retry_after_s: float | None = None
     """The wait that the server requests, in seconds, at most an hour."""
     is_final: bool = False
-    """Without a status: the request itself is wrong, so that trying again cannot help."""
+    """Without a status: the request itself is invalid, so a retry cannot help."""
 
 
 def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Response:
@@ -40,7 +40,7 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Re
         finally:
             sockets.shut_down()
 
-    # A daemon: a name server that never answers must not keep the process from ending.
+    # A daemon, because a name server that never answers must not keep the process from ending.
     thread = threading.Thread(target=work, name="switchgear-post", daemon=True)
     try:
         thread.start()
@@ -54,7 +54,7 @@ def post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Re
 
 
 class _Sockets:
-    """The connections of one request. Thread-safe: the caller shuts down what its thread opened."""
+    """The connections of one request. Thread-safe: the caller shuts down those that its thread opened."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,18 +62,18 @@ class _Sockets:
         """`None`: the request is over."""
 
     def add(self, connection: http.client.HTTPConnection) -> None:
-        """Note an open connection, so that it can be shut down. Raises OSError if it is too late."""
+        """Add an open connection that can be shut down later. Raises OSError after `shut_down`."""
         with self._lock:
             if self._open is None or connection.sock is None:
                 raise TimeoutError
-            # A second handle: TLS takes the first one over.
+            # A second handle, because TLS takes over the first.
             self._open.append(socket.socket(fileno=os.dup(connection.sock.fileno())))
 
     def shut_down(self) -> None:
         with self._lock:
             found, self._open = self._open or [], None
         for each in found:
-            with suppress(OSError):  # the server was first
+            with suppress(OSError):  # the server has closed it
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
@@ -85,15 +85,15 @@ def _send(
     request = urllib.request.Request(url, body, ours | headers, method="POST")  # noqa: S310  checked
     opener = urllib.request.build_opener(_NoRedirect, _Connections(sockets))
     try:
-        with opener.open(request, timeout=timeout_s) as answer:
-            return Response(int(answer.status))  # its body is not needed
+        with opener.open(request, timeout=timeout_s) as response:
+            return Response(int(response.status))  # the body is not needed
     except urllib.error.HTTPError as error:
         with error:
             return Response(error.code, retry_after_s=retry_after(error.headers))
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects: a message is signed for one address."""
+    """Follows no redirects, because a message is signed for one address."""
 
     def redirect_request(self, *_: Any) -> None:
         pass
@@ -119,7 +119,7 @@ class _Connection(http.client.HTTPConnection):
         self._sockets = sockets
 
     def connect(self) -> None:
-        """Connect, and note the connection. A TLS handshake has one timeout in total."""
+        """Connect, and add the connection to those that can be shut down."""
         super().connect()
         self._sockets.add(self)
 
@@ -150,6 +150,6 @@ def retry_after(headers: Any, now_s: float | None = None) -> float | None:
 def _failed_response(error: BaseException) -> Response:
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
         error = error.reason
-    is_ours = isinstance(error, ValueError | http.client.InvalidURL)
-    # Of the UnicodeErrors, one comes from a host name that no server can have.
-    return Response(None, f"{type(error).__name__}: {error}", is_final=is_ours)
+    # Invalid host names raise a UnicodeError, which is a ValueError.
+    is_final = isinstance(error, ValueError | http.client.InvalidURL)
+    return Response(None, f"{type(error).__name__}: {error}", is_final=is_final)

@@ -1,8 +1,8 @@
-"""Incidents: one folder for each trip of the fleet, with a report for people and JSON for programs.
+"""Incidents: one folder for each trip of the fleet, with a report for humans and JSON for programs.
 
-Made from the events of the store after they are committed, so a decision never waits for a disk. A
-trip has one incident, however often its probes fail, however many processes watch and whenever one
-of them is killed: the name of the folder is that of the event, and a folder comes whole or not.
+Incidents are written from committed events, so a decision never waits for a disk. Each trip has exactly
+one incident, even if probes fail, several processes watch, or one of them is killed: the folder is
+named after the event and created atomically.
 """
 
 import json
@@ -35,12 +35,12 @@ from switchgear._text.redact import redact
 if TYPE_CHECKING:
     from jinja2 import Template
 
-FEWEST = 5
-"""Trips, marks or tests below which nothing is proposed."""
+MIN_SAMPLES = 5
+"""Minimum number of trips or probes for a proposal."""
 WRONG_SHARE = 0.3
-"""The share of trips marked as false positives from which a threshold is too low."""
+"""The share of trips marked as false positives at which a threshold is too low."""
 FAILED_SHARE = 0.5
-"""The share of failed tests from which a cooldown is too short."""
+"""The share of failed probes at which a cooldown is too short."""
 
 
 class Knob(NamedTuple):
@@ -68,7 +68,7 @@ KNOBS: dict[str, Knob] = {
     "resource_lock": Knob("threshold_seconds", "limit_s", lambda x: x * 1.5, lambda x: x / 1.5),
     "story_cost": Knob("threshold", "threshold", lambda x: x * 1.25, lambda x: x * 0.8),
 }
-"""Constitutional breakers have no threshold: a rule is broken or not."""
+"""The knob of each category; `constitutional` has none, because a rule is broken or not."""
 
 
 class Finding(NamedTuple):
@@ -79,14 +79,14 @@ class Finding(NamedTuple):
     tests: int
     failed_tests: int
     proposals: dict[str, float]
-    """Keys of the configuration and the values proposed."""
+    """The proposed value of each key of the configuration."""
     why: tuple[str, ...]
 
 
 def review(
     breakers: Breakers, events: Iterable[Event], incidents: Iterable[dict[str, Any]]
 ) -> list[Finding]:
-    """One finding for each category, from the events that the store keeps and the marks."""
+    """One finding for each category, from the stored events and the marks of the incidents."""
     trips: Counter[str] = Counter()
     tests: Counter[str] = Counter()
     failed: Counter[str] = Counter()
@@ -119,9 +119,9 @@ def _threshold(
     """The proposed change, if any, and why."""
     wrong, missed = marked
     knob = KNOBS.get(name)
-    if trips + missed < FEWEST:
-        few = f"{plural(trips, 'trip')}, {missed} missed"
-        return {}, f"too few incidents: {few}; {FEWEST} are needed"
+    if trips + missed < MIN_SAMPLES:
+        counts = f"{plural(trips, 'trip')}, {missed} missed"
+        return {}, f"too few incidents: {counts}; {MIN_SAMPLES} are needed"
     too_soon = wrong >= 2 and wrong >= WRONG_SHARE * trips
     too_late = missed >= 2 and missed >= WRONG_SHARE * trips
     if knob is None:
@@ -139,7 +139,7 @@ def _threshold(
 def _cooldown(policy: Policy, tested: tuple[int, int]) -> tuple[dict[str, float], str] | None:
     tests, failed = tested
     recovery = policy.recovery
-    if not isinstance(recovery, Cooldown) or tests < FEWEST or failed < FAILED_SHARE * tests:
+    if not isinstance(recovery, Cooldown) or tests < MIN_SAMPLES or failed < FAILED_SHARE * tests:
         return None
     to = min(recovery.base_s * 2, recovery.max_s)
     if to <= recovery.base_s:
@@ -149,7 +149,7 @@ def _cooldown(policy: Policy, tested: tuple[int, int]) -> tuple[dict[str, float]
 
 
 def as_configuration(findings: Iterable[Finding]) -> str:
-    """The proposals as YAML, to be copied; empty: there are none."""
+    """The proposals as YAML to copy into the configuration; empty if there are none."""
     lines = [
         f"  {shown_name(one.category)}: {{{', '.join(f'{key}: {to:g}' for key, to in one.proposals.items())}}}"
         for one in findings
@@ -158,12 +158,13 @@ def as_configuration(findings: Iterable[Finding]) -> str:
     return "\n".join(["breakers:", *lines]) + "\n" if lines else ""
 
 
-MOST = 20
+MOST_LISTED = 20
+"""Maximum number of agents, errors or reroutes that an incident lists."""
 
 
 def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[str, Any]:
-    """The facts; unreadable ones are reported as unknown and do not prevent the report."""
-    agents = concerned(fleet, event.circuit)
+    """The facts of an incident; facts that cannot be read are reported as unknown."""
+    agents = affected_agents(fleet, event.circuit)
     facts: dict[str, Any] = {
         "agents": [agent.name for agent in agents],
         "owners": [],
@@ -178,32 +179,32 @@ def facts_of(event: Event, category: str, fleet: Fleet, incident: str) -> dict[s
         view = fleet.panel.view(event.circuit)
         if view is not None:
             facts["evidence"] = _evidence(event, view)
-        names = {event.circuit, *(f"agent/{agent.name}/budget" for agent in agents[:MOST])}
+        names = {event.circuit, *(f"agent/{agent.name}/budget" for agent in agents[:MOST_LISTED])}
         views = [fleet.panel.view(name) for name in sorted(names)]
         facts["spent_micros"] = sum(one.circuit.totals.cost_micros for one in views if one)
         facts["rerouted"] = rerouted(fleet, event.circuit, event.at_s)
-        facts["partial_state"] = _partial(fleet, agents)
+        facts["partial_state"] = _unfinished_work(fleet, agents)
     except (StoreError, SwitchgearError) as error:
         facts["unknown"] = redact(str(error), 400)
     return facts
 
 
-def concerned(fleet: Fleet, circuit: str) -> list[FleetAgent]:
-    """The agents that a circuit is about."""
+def affected_agents(fleet: Fleet, circuit: str) -> list[FleetAgent]:
+    """The agents that a circuit concerns."""
     kind, _, rest = circuit.partition("/")
-    people = fleet.crew.agents
+    members = fleet.crew.agents
     if kind == "agent":
-        found = people.get(rest.rpartition("/")[0])
+        found = members.get(rest.rpartition("/")[0])
         return [] if found is None else [found]
     if kind == "rules":
-        return [people[rest]] if rest in people else list(people.values()) if not rest else []
+        return [members[rest]] if rest in members else list(members.values()) if not rest else []
     if kind in {"provider", "dep"}:  # as in earlier versions
         provider = rest.removesuffix("/latency")
-        return [one for one in people.values() if any(m.provider == provider for m in one.models)]
+        return [one for one in members.values() if any(m.provider == provider for m in one.models)]
     if kind == "story":
-        return [one for one in people.values() if rest in one.stories]
+        return [one for one in members.values() if rest in one.stories]
     if kind == "lock":
-        return [people[name] for name in lock_users(fleet, rest) if name in people]
+        return [members[name] for name in lock_users(fleet, rest) if name in members]
     return []
 
 
@@ -219,7 +220,7 @@ def lock_users(fleet: Fleet, resource: str) -> list[str]:
     for tenure in tenures:
         found += [tenure.holder.owner] if tenure.holder is not None else []
         found += [waiter.owner for waiter in tenure.waiting]
-    return [name for name in dict.fromkeys(found) if name][:MOST]
+    return [name for name in dict.fromkeys(found) if name][:MOST_LISTED]
 
 
 def owners(fleet: Fleet, circuit: str) -> list[str]:
@@ -234,7 +235,7 @@ def owners(fleet: Fleet, circuit: str) -> list[str]:
     kind, _, rest = circuit.partition("/")
     if kind == "story":
         return list(fleet.crew.owners_of(rest))
-    agents = concerned(fleet, circuit)
+    agents = affected_agents(fleet, circuit)
     found = [agent.owner for agent in agents]
     if kind == "lock":
         found += [name for name in lock_users(fleet, rest) if name not in fleet.crew.agents]
@@ -249,15 +250,15 @@ def _evidence(event: Event, view: View) -> list[str]:
     readings = (
         [reading.reason for reading in view.policy.readings(circuit.memories, event.at_s)]
         if circuit.seen_s <= event.at_s
-        else []  # the memories have changed since; the event contains the reason
+        else []  # the evidence has changed since then; the event contains the reason
     )
     errors = [one.error for one in circuit.failures if one.error and one.at_s <= event.at_s]
     found = dict.fromkeys([event.reason, *readings])
-    return [redact(text, 400) for text in [*found, *errors[-MOST:]]]
+    return [redact(text, 400) for text in [*found, *errors[-MOST_LISTED:]]]
 
 
 def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
-    """The next steps, as commands where there are any."""
+    """The next steps, as commands if possible."""
     named = quote(circuit)
     show = f"Look at the evidence: switchgear show {named}"
     steps = {
@@ -274,29 +275,30 @@ def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
 
 
 def rerouted(fleet: Fleet, circuit: str, since_s: float) -> list[str]:
-    """The agents that were rerouted since then, or still are. Raises `StoreError`."""
+    """The agents that were rerouted since a time, or still are. Raises `StoreError`."""
     found: list[str] = []
-    went = fleet.standings()
-    for agent in concerned(fleet, circuit)[:MOST]:
-        if agent.name not in went:
+    standings = fleet.standings()
+    for agent in affected_agents(fleet, circuit)[:MOST_LISTED]:
+        standing = standings.get(agent.name)
+        if standing is None:
             continue
-        ways = [
+        switches = [
             line
             for line in fleet.switches(agent.name)
             if line.get("last_s", line["at_s"]) >= since_s
         ]
         found += [
-            f"{agent.name}: {line['agent']} on {line['model']}" for line in ways if line["why"]
+            f"{agent.name}: {line['agent']} on {line['model']}" for line in switches if line["why"]
         ]
-        if went[agent.name].why and not ways:
-            found.append(f"{agent.name}: {went[agent.name].agent} on {went[agent.name].model}")
-    return list(dict.fromkeys(found))[:MOST]
+        if standing.why and not switches:
+            found.append(f"{agent.name}: {standing.agent} on {standing.model}")
+    return list(dict.fromkeys(found))[:MOST_LISTED]
 
 
-def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
+def _unfinished_work(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
     """Unfinished work: stories with their costs, held locks."""
     found: list[str] = []
-    for story in dict.fromkeys(story for agent in agents[:MOST] for story in agent.stories):
+    for story in dict.fromkeys(story for agent in agents[:MOST_LISTED] for story in agent.stories):
         view = fleet.panel.view(f"story/{story}")
         if view is not None:
             state = "is active" if view.verdict.admitted else "is paused"
@@ -311,15 +313,15 @@ def _partial(fleet: Fleet, agents: list[FleetAgent]) -> list[str]:
 
 
 def report(incident: dict[str, Any]) -> str:
-    """The incident in Markdown, for people."""
+    """The incident in Markdown."""
     return _report_template().render(one=incident)
 
 
 @cache
 def _report_template() -> "Template":
-    from jinja2 import Environment, PackageLoader  # noqa: PLC0415  seldom, and slow to import
+    from jinja2 import Environment, PackageLoader  # noqa: PLC0415  rarely needed, and slow to import
 
-    found = Environment(  # noqa: S701  no HTML: `code` quotes what is not ours
+    found = Environment(  # noqa: S701  no HTML: `code` quotes outside text
         loader=PackageLoader("switchgear._fleet"),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -331,13 +333,13 @@ def _report_template() -> "Template":
 
 
 def code(text: Any) -> str:
-    """A text that Markdown and terminals only show: one line, no secrets, as code."""
+    """A text as inline code for Markdown: one line, without secrets or control characters."""
     plain = redact(str(text), 400).replace("`", "'")
     return f"`{plain}`" if plain else "(nothing)"
 
 
 def iso(at_s: float) -> str | None:
-    """UTC; `None`: a time beyond the calendar."""
+    """A time in ISO format, in UTC; `None` if it is outside of the calendar."""
     try:
         return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
     except (OverflowError, OSError, ValueError):
@@ -345,22 +347,22 @@ def iso(at_s: float) -> str | None:
 
 
 _TEXTS = ("id", "severity", "category", "circuit", "status", "reason", "action")
-_MAYBE_TEXTS = (
+_OPTIONAL_TEXTS = (
     *("mark", "opened_at", "recovered_at", "closed_by", "closed_why", "closed_at", "unknown"),
 )
 _LISTS = ("agents", "owners", "evidence", "rerouted", "partial_state", "what_to_do")
 _LARGEST = 1e15
-"""Maximum of times and amounts; a larger number would break calculations."""
-_LINE = ("at", "kind", "before", "after", "reason", "by", "why")
+"""Maximum of times and amounts; larger numbers would break calculations."""
+_LINE_TEXTS = ("at", "kind", "before", "after", "reason", "by", "why")
 
 
 def fault_of(found: Any, name: str) -> str:
-    """Why it is not a valid incident of that name; empty: it is valid."""
+    """Why data is not a valid incident of this name; empty if it is valid."""
     if not isinstance(found, dict):
         return "it is not a mapping"
     wrong = [
         *(key for key in _TEXTS if not isinstance(found.get(key), str)),
-        *(key for key in _MAYBE_TEXTS if not isinstance(found.get(key), str | None)),
+        *(key for key in _OPTIONAL_TEXTS if not isinstance(found.get(key), str | None)),
         *(key for key in _LISTS if not _is_list_of(str, found.get(key, []))),
         *(key for key in ("seq", "opened_at_s") if not _is_number(found.get(key))),
         *(key for key in ("lasted_s", "spent_micros") if not _is_number(found.get(key) or 0)),
@@ -374,7 +376,7 @@ def fault_of(found: Any, name: str) -> str:
 
 
 def _is_line(line: dict[str, Any]) -> bool:
-    texts = all(isinstance(line.get(key, 0), str | None) for key in _LINE)
+    texts = all(isinstance(line.get(key, 0), str | None) for key in _LINE_TEXTS)
     return texts and _is_number(line.get("seq"))
 
 
@@ -383,9 +385,9 @@ def _is_list_of(kind: type, value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a finite number; JSON can also hold infinity and NaN."""
-    is_one = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_one and -_LARGEST < value < _LARGEST
+    """Whether a value is a finite number; JSON can also contain infinity and NaN."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and -_LARGEST < value < _LARGEST
 
 
 # ruff: noqa: PTH102, PTH103, PTH104, PTH112, PTH118, PTH123, PTH208  paths are texts, as in the stores
@@ -397,23 +399,23 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,150}", re.ASCII)
 
 
 class IncidentTrouble(SwitchgearError):
-    """An incident that is not there or cannot be read; the text names it and the reason."""
+    """An incident that does not exist or cannot be read."""
 
 
 class Incidents:
     """The incidents in a folder. Any thread or process may use it; files are replaced whole.
 
-    `fleet`: an open incident is read with the reroutes of this fleet since it was written.
+    With a `fleet`, an open incident also lists the reroutes since it was written.
     """
 
     def __init__(self, folder: str, fleet: Fleet | None = None) -> None:
         self.folder = folder
         self._fleet = fleet
 
-    # What the watcher does
+    # Used by the watcher
 
-    def hear(self, event: Event, fleet: Fleet) -> str | None:
-        """Process an event: a trip begins an incident, and later events are added to it.
+    def process(self, event: Event, fleet: Fleet) -> str | None:
+        """Process an event: a trip creates an incident, and later events are added to it.
 
         Returns the id of a new incident. Processing the same event again changes nothing.
         """
@@ -421,13 +423,13 @@ class Incidents:
         if category is None or event.kind not in {EventKind.MOVED, EventKind.ORDERED}:
             return None
         if event.after is Phase.OPEN and event.before in FLOWING and event.kind is EventKind.MOVED:
-            return self._begin(event, category, fleet)
+            return self._create(event, category, fleet)
         known = self._latest(event.circuit)
         if known is not None and known["seq"] < event.seq and known["status"] != "closed":
-            self._go_on(known, event, fleet)
+            self._append(known, event, fleet)
         return None
 
-    def _begin(self, event: Event, category: str, fleet: Fleet) -> str | None:
+    def _create(self, event: Event, category: str, fleet: Fleet) -> str | None:
         name = incident_id(event)
         final = os.path.join(self.folder, name)
         if os.path.lexists(final):
@@ -453,10 +455,10 @@ class Incidents:
             raise
         return name
 
-    def _go_on(self, incident: dict[str, Any], event: Event, fleet: Fleet) -> None:
+    def _append(self, incident: dict[str, Any], event: Event, fleet: Fleet) -> None:
         if any(line["seq"] == event.seq for line in incident["timeline"]):
             return
-        with suppress(StoreError):  # what was known before stays
+        with suppress(StoreError):  # the earlier reroutes are kept
             incident["rerouted"] = rerouted(fleet, event.circuit, incident["opened_at_s"])
         incident["timeline"] = [*incident["timeline"], event_line(event)][-200:]
         if event.after is Phase.CLOSED:
@@ -465,10 +467,10 @@ class Incidents:
             incident["lasted_s"] = max(0.0, event.at_s - incident["opened_at_s"])
         self._write(os.path.join(self.folder, incident["id"]), incident)
 
-    # What people do
+    # Used by commands
 
     def all(self) -> Iterator[dict[str, Any]]:
-        """The incidents, oldest first; what cannot be read comes as its id with `trouble`."""
+        """The incidents, oldest first; an unreadable one has only its `id` and `trouble`."""
         for name in self._names():
             try:
                 yield self.get(name)
@@ -497,16 +499,18 @@ class Incidents:
         if fault:
             raise IncidentTrouble(f"incident {name!r} cannot be read: {fault}")
         if self._fleet is not None and found["status"] == "open":
-            with suppress(StoreError):  # what was known before stays
+            with suppress(StoreError):  # the stored reroutes are shown
                 since = rerouted(self._fleet, found["circuit"], found["opened_at_s"])
-                found["rerouted"] = list(dict.fromkeys([*found.get("rerouted", []), *since]))[:MOST]
+                found["rerouted"] = list(dict.fromkeys([*found.get("rerouted", []), *since]))[
+                    :MOST_LISTED
+                ]
         return dict(found)
 
     def report_of(self, name: str) -> str:
         return report(self.get(name))
 
     def close(self, name: str, *, by: str, why: str, mark: str | None, now_s: float) -> None:
-        """Close it as a right trip or a false positive. Raises `IncidentTrouble`."""
+        """Close an incident, with its mark if there is one. Raises `IncidentTrouble`."""
         incident = self.get(name)
         if incident["status"] == "closed":
             raise IncidentTrouble(
@@ -524,15 +528,15 @@ class Incidents:
         self._write(os.path.join(self.folder, name), incident)
 
     def add_missed(self, circuit: str, *, by: str, why: str, now_s: float) -> str:
-        """Add a false negative for the review: a failure for which no circuit tripped."""
+        """Add a false negative, a failure for which no circuit tripped; returns its id."""
         category = category_of(circuit)
         if category is None:
             kinds = ", ".join(glob for about in ABOUT.values() for glob in about.circuits)
             raise ValueError(f"circuit {circuit!r} does not belong to the fleet: {kinds}")
-        calm = Event(circuit, 0, now_s, EventKind.MOVED, Phase.CLOSED, Phase.CLOSED, Mode.AUTO, 1)
-        name = incident_id(calm, missed=True)
+        event = Event(circuit, 0, now_s, EventKind.MOVED, Phase.CLOSED, Phase.CLOSED, Mode.AUTO, 1)
+        name = incident_id(event, missed=True)
         incident = {
-            **_new_incident(name, calm, category, values.check_text("why", why)),
+            **_new_incident(name, event, category, values.check_text("why", why)),
             "status": "closed",
             "mark": "false_negative",
             "action": "none: the circuit stayed closed",
@@ -545,13 +549,13 @@ class Incidents:
         return name
 
     def _latest(self, circuit: str) -> dict[str, Any] | None:
-        mine = f"-{slug(circuit)}-"
-        tripped = [name for name in self._names() if mine in name and f"{mine}missed-" not in name]
+        part = f"-{slug(circuit)}-"
+        tripped = [name for name in self._names() if part in name and f"{part}missed-" not in name]
         for name in reversed(tripped):
             try:
                 found = self.get(name)
             except IncidentTrouble:
-                return None  # what follows belongs to it, and to none before it
+                return None  # the event belongs to this incident and not to an earlier one
             if found["circuit"] == circuit:
                 return found
         return None
@@ -563,7 +567,7 @@ class Incidents:
 
 
 def incident_id(event: Event, *, missed: bool = False) -> str:
-    """The name of the folder: when, which circuit, which event. The same event, the same name."""
+    """The name of the folder: time, circuit and event number, so the same for the same event."""
     when = (iso(event.at_s) or "0")[:19].replace("-", "").replace(":", "")
     tail = f"missed-{os.urandom(2).hex()}" if missed else str(event.seq)
     return f"{when}Z-{slug(event.circuit)}-{tail}"
@@ -588,13 +592,13 @@ def _new_incident(name: str, event: Event, category: str, reason: str) -> dict[s
 
 
 def slug(circuit: str) -> str:
-    """A circuit's name as a part of a path that only it has."""
+    """The name of a circuit as a unique part of a path."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "-", circuit)[:60].strip("-")
     return f"{plain}-{sha256(circuit.encode(errors='replace')).hexdigest()[:6]}"
 
 
 def _action(event: Event, category: str) -> str:
-    """The action because of it; none if an operator overrides the evidence."""
+    """The action that a trip causes; none if an operator override admits everything."""
     if event.mode is Mode.AUTO or event.mode is Mode.HELD_OPEN:
         return ABOUT[category].action
     mode = event.mode.replace("_", " ")

@@ -1,6 +1,6 @@
 """The members of a fleet: agents with their models, owners and fallbacks; stories and their owners.
 
-Everything is checked before anything is used, so that a fleet is never half changed.
+Everything is checked before anything is used, so that a fleet is never partly changed.
 """
 
 import re
@@ -12,7 +12,7 @@ from switchgear._fleet.categories import micros
 from switchgear._text.formats import Money, micros_of
 
 NAME = re.compile(r"[A-Za-z0-9](?:[\w.@:+-]{0,98}\w)?", re.ASCII)
-"""Names of agents, providers and stories: they become parts of circuits' names and of paths."""
+"""Names of agents, providers and stories, which become parts of circuit names and of paths."""
 
 
 class Model(NamedTuple):
@@ -50,7 +50,7 @@ class Story(NamedTuple):
     name: str
     owner: str
     budget_micros: int | None = None
-    """What it may cost, in millionths of a dollar; `None`: the default of `story_cost`."""
+    """Its budget in millionths of a dollar; `None`: the default of `story_cost`."""
 
 
 def agent(
@@ -84,7 +84,7 @@ def agent(
 def story(
     *, name: str, owner: str, budget_dollars: float | None = None, budget: Money | str | None = None
 ) -> Story:
-    """A checked story; what it may cost is `budget="$3"` or `budget_dollars=3`. Raises ValueError."""
+    """A checked story; its budget is `budget="$3"` or `budget_dollars=3`. Raises ValueError."""
     amount = None if budget_dollars is None else micros("story.budget_dollars", budget_dollars)
     amount = micros_of("budget", budget, amount, suffix="_dollars")
     return Story(_name("story.name", name), values.check_text("story.owner", owner).strip(), amount)
@@ -97,7 +97,7 @@ class Crew(NamedTuple):
     stories: Mapping[str, Story] = {}
 
     def agent(self, name: str) -> FleetAgent:
-        """An agent by name. Raises ValueError with a suggestion for one that is unknown."""
+        """An agent by name. Raises ValueError with a suggestion for an unknown name."""
         found = self.agents.get(name)
         if found is None:
             raise ValueError(f"there is no agent {name!r}; {near(name, self.agents)}")
@@ -105,12 +105,12 @@ class Crew(NamedTuple):
 
     @property
     def story_budgets(self) -> dict[str, int]:
-        """The budgets of those stories that have one, in millionths of a dollar."""
+        """The budgets of the stories that have one, in millionths of a dollar."""
         budgets = {name: one.budget_micros for name, one in self.stories.items()}
         return {name: amount for name, amount in budgets.items() if amount is not None}
 
     def owners_of(self, story: str) -> tuple[str, ...]:
-        """The owners to notify about a story: its own, or those of the agents that work on it."""
+        """The owners to notify about a story: its owner, or those of the agents that work on it."""
         found = self.stories.get(story)
         if found is not None:
             return (found.owner,)
@@ -143,8 +143,8 @@ def faults(chains: Mapping[str, Iterable[str]]) -> Iterable[tuple[str, str]]:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'coder'?`, or what there is."""
-    import difflib  # noqa: PLC0415  needed only when something is wrong
+    """A hint for an unknown name: `did you mean 'coder'?`, or the known names."""
+    import difflib  # noqa: PLC0415  only needed for errors
 
     names = list(known)[:500]
     found = difflib.get_close_matches(str(name)[:100], names, n=1)
@@ -154,7 +154,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def cycle(needs: Mapping[str, Iterable[str]]) -> list[str] | None:
-    """Names that need each other in a cycle, starting and ending with the same; `None`: none do.
+    """A cycle of names that need each other, with the first name repeated at the end; else `None`.
 
     The cycle starts with the name that comes first in `needs`.
 

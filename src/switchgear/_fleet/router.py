@@ -1,7 +1,7 @@
 """Chooses the worker: the first of an agent's models and fallbacks that all its circuits admit.
 
-It uses no thread, no clock and no file: it checks the circuits of a panel and returns a decision.
-So the same code routes real calls and those of a simulation.
+`route` uses no thread, clock or file: it checks the circuits of a panel and returns a decision, so the
+same code routes real calls and simulated ones.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -35,7 +35,7 @@ class RouteDecision(StrEnum):
     REQUEUE = "requeue"
     """No worker is admitted now; try again later."""
     PAUSE = "pause"
-    """Its story or budget is used up; an operator must resume it."""
+    """The budget of its task is used up; an operator must resume the task."""
     HALT = "halt"
     """No worker is admitted until an operator resets a circuit."""
 
@@ -44,23 +44,23 @@ class Refused(NamedTuple):
     """A refused candidate, and the circuit that refused it."""
 
     agent: str | None
-    """The agent; `None`: none."""
+    """The refused agent; `None`: every agent is refused."""
     model: Model | None
-    """On this model; `None`: on any."""
+    """The refused model; `None`: every model is refused."""
     circuit: str
     reason: str
     retry_after_s: float | None
 
     def __str__(self) -> str:
         on = "" if self.model is None else f" on {self.model}"
-        who = "" if self.agent is None else f"{self.agent}{on}: "
+        candidate = "" if self.agent is None else f"{self.agent}{on}: "
         wait_s = self.retry_after_s
-        then = "" if wait_s is None else f", for {duration(wait_s)}"
-        return f"{who}{self.circuit}: {self.reason}{then}"
+        wait = "" if wait_s is None else f", for {duration(wait_s)}"
+        return f"{candidate}{self.circuit}: {self.reason}{wait}"
 
 
 class Route:
-    """A permit for one piece of work. Used by one thread at a time, and once.
+    """A permit for one piece of work. Use it once, from one thread at a time.
 
     As a context manager it records the result of the block on its circuits; entering a refused route
     raises `NoRoute`.
@@ -85,12 +85,12 @@ class Route:
         self.story: str | None = story
         self.decision: RouteDecision = RouteDecision.HALT
         self.worker: str | None = None
-        """The agent that does the work; `None`: none."""
+        """The agent that does the work; `None`: no agent is admitted."""
         self.model: Model | None = None
         self.refused: list[Refused] = []
         """The earlier candidates, in order, with the reasons of their refusals."""
         self.permits: AcquiredPermits[CircuitBreaker] = AcquiredPermits()
-        """The circuits that admitted it and have no result yet."""
+        """The permits of the circuits that have no result yet."""
         self.reservation: Reservation | None = None
         self._cost_micros: int | None = None
 
@@ -101,7 +101,7 @@ class Route:
 
     @property
     def chosen(self) -> Model:
-        """The model. Raises `NoRoute` where there is none."""
+        """The model. Raises `NoRoute` if no worker is admitted."""
         if self.model is None:
             raise self.no_route()
         return self.model
@@ -121,24 +121,24 @@ class Route:
         """The refusal as an error."""
         return NoRoute(self.agent, str(self.decision), self.why, self.retry_after_s)
 
-    # For the router
+    # Called by the router
 
     def choose(self, worker: str, model: Model, *, rerouted: bool) -> None:
-        """A worker is admitted."""
+        """Admit a worker."""
         self.worker, self.model = worker, model
         self.decision = RouteDecision.REROUTED if rerouted else RouteDecision.GO
 
     def refuse(self, decision: RouteDecision) -> None:
-        """No worker is admitted: all permits are returned."""
+        """Admit no worker, and return all permits."""
         self.give_back()
         self.decision = decision
 
-    # What happened
+    # Results
 
     def spent(self, cost_micros: Any) -> None:
         """Add a cost in millionths of a dollar. Raises ValueError for a negative amount.
 
-        Call it after each model call: if the work fails later, what was recorded is charged.
+        Call it after each model call, so that the cost is charged even if the work fails later.
         """
         if not isinstance(cost_micros, int) or isinstance(cost_micros, bool) or cost_micros < 0:
             rule = "it must be a whole number of micro-dollars, not below 0"
@@ -168,7 +168,7 @@ class Route:
             signal = signals[category_of(breaker.name) or "failure_rate"]
             if signal.ok and signal.cost_micros is None:
                 breaker.succeeded(permit, signal.seconds)
-            elif permit.probe or (signal is not _NOTHING and tuple(signal) != tuple(_NOTHING)):
+            elif permit.probe or (signal is not _NO_FACTS and tuple(signal) != tuple(_NO_FACTS)):
                 breaker.record(signal, permit)
         raised = error if isinstance(error, BaseException) else None
         if self._cost_micros is None and raised is not None and was_not_started(raised):
@@ -189,10 +189,10 @@ class Route:
         if reservation is None:
             return
         try:
-            reservation.settle(self._cost_micros)  # unknown: all of it
+            reservation.settle(self._cost_micros)  # an unknown cost settles the whole estimate
         except (StoreError, BudgetRefused) as error:
-            # The work is done and its answer is worth more; the end of the lease charges all of it.
-            log_warning("what %r spent could not be settled: %s", reservation, error)
+            # The work is done, so its result is kept; the estimate is charged when the lease ends.
+            log_warning("%r could not be settled: %s", reservation, error)
 
     def __enter__(self) -> Self:
         if not self.admitted:
@@ -210,11 +210,11 @@ class Route:
             self.record()
 
     def __repr__(self) -> str:
-        who = f"{self.worker} on {self.model}" if self.admitted else self.why
-        return f"<Route for {self.agent!r}: {self.decision}, {who}>"
+        detail = f"{self.worker} on {self.model}" if self.admitted else self.why
+        return f"<Route for {self.agent!r}: {self.decision}, {detail}>"
 
 
-_NOTHING = Signal()
+_NO_FACTS = Signal()
 
 
 def _signals(
@@ -225,14 +225,14 @@ def _signals(
     violation: str | None,
     cost_micros: int | None,
 ) -> dict[str, Signal]:
-    """What happened, for each category of circuits: only what concerns it."""
-    agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NOTHING
+    """The signal for each category of circuits, with only the facts that concern it."""
+    agent = provider = latency = Signal(ok=True, seconds=seconds) if ok else _NO_FACTS
     if error is not None and not isinstance(error, BaseException):
         agent = Signal(ok=False, seconds=seconds, error=redact(error))
-        provider = latency = _NOTHING
+        provider = latency = _NO_FACTS
     elif error is not None:
         agent, provider = agent_signal(error, seconds), provider_signal(error, seconds)
-        # A quick failure is not quick work; a provider that delayed the caller was slow.
+        # The time of a failed call is no latency, unless the provider failed and delayed the caller.
         latency = Signal(seconds=seconds if provider.ok is False else None)
     elif not ok:
         agent = Signal(ok=ok, seconds=seconds)
@@ -241,9 +241,9 @@ def _signals(
         "budget": Signal(ok=ok if error is None else agent.ok, cost_micros=cost_micros),
         "failure_rate": agent,
         "latency": latency,
-        "constitutional": broken or _NOTHING,
+        "constitutional": broken or _NO_FACTS,
         "external_dep": provider,
-        "story_cost": _NOTHING if cost_micros is None else Signal(cost_micros=cost_micros),
+        "story_cost": _NO_FACTS if cost_micros is None else Signal(cost_micros=cost_micros),
     }
 
 
@@ -262,34 +262,34 @@ class Switch(NamedTuple):
     before: Candidate | None
     after: Candidate
     why: str
-    """Why not the agent on its own model; empty: it is back."""
+    """Why the agent does not work on its own model; empty: it does again."""
 
 
 class Settings(NamedTuple):
-    """The settings of a router: one value, so that a route never uses half of a new configuration."""
+    """The settings of a router, as one value: a route never sees a half-replaced configuration."""
 
     crew: Crew
     breakers: Breakers
 
-    def circuits(self, of: FleetAgent | Model) -> list[str]:
-        """The circuits of an agent on any model, or those of a model."""
+    def circuits(self, member: FleetAgent | Model) -> list[str]:
+        """The circuits of an agent, whatever its model, or of a model."""
         on = self.breakers
-        if isinstance(of, Model):
+        if isinstance(member, Model):
             names = [
-                (on.latency, f"provider/{of.provider}/latency"),
-                (on.external_dep, f"provider/{of.provider}"),
+                (on.latency, f"provider/{member.provider}/latency"),
+                (on.external_dep, f"provider/{member.provider}"),
             ]
         else:
             names = [
-                (on.constitutional, f"rules/{of.name}"),
-                (on.budget, f"agent/{of.name}/budget"),
-                (on.failure_rate, f"agent/{of.name}/failure_rate"),
-                (on.latency, f"agent/{of.name}/latency"),
+                (on.constitutional, f"rules/{member.name}"),
+                (on.budget, f"agent/{member.name}/budget"),
+                (on.failure_rate, f"agent/{member.name}/failure_rate"),
+                (on.latency, f"agent/{member.name}/latency"),
             ]
         return [name for category, name in names if category.enabled]
 
     def chain(self, agent: FleetAgent) -> list[FleetAgent]:
-        """The agent, then those that stand in for it."""
+        """The agent, then the agents that stand in for it, in order."""
         return [agent, *(self.crew.agents[name] for name in agent.fallback_chain)]
 
 
@@ -306,11 +306,11 @@ class RouteOptions(TypedDict, total=False):
 class Router:
     """Chooses the agent and the model for each call of a fleet. Thread-safe, like the panel.
 
-    A route and all attempts of a call use the settings from when they begin; `use` changes
-    them for those that begin later.
+    A route, and all attempts of a call, use the settings at their start; `use` sets those of later
+    routes and calls.
 
-    `on_switch` is called with the first worker of an agent, when its work moves elsewhere and
-    when it comes back. `clock` gives seconds for measuring how long calls take.
+    `on_switch` is called when the worker of an agent changes, and for its first worker. `clock`
+    returns seconds; it measures how long calls take.
     """
 
     def __init__(
@@ -327,8 +327,10 @@ class Router:
         self._on_switch = on_switch
         self._clock = clock
         self._last: dict[str, Candidate] = {}
-        self._own: dict[FleetAgent | Model | str, tuple[Settings, list[CircuitBreaker]]] = {}
-        """The breakers of each agent and model that was tried: one lookup for all of them."""
+        self._breaker_cache: dict[
+            FleetAgent | Model | str, tuple[Settings, list[CircuitBreaker]]
+        ] = {}
+        """The breakers of each agent, model and circuit name that was used, and the settings then."""
 
     @property
     def crew(self) -> Crew:
@@ -355,12 +357,12 @@ class Router:
         tried: Mapping[Candidate, str] | None = None,
         estimate: Money | str | None = None,
     ) -> Route:
-        """The worker for an agent now, with permits of all its circuits, and why the others were refused.
+        """The worker for an agent now, with the permits of its circuits, and the refused candidates.
 
-        `story` is what it is for and `locks` the resources it will need; `budget` a node of the
-        budgets, where `estimate="$0.50"` or `estimate_micros` is reserved; `tried` are those that failed, and how. The
-        route must be used: as a context manager, or with `record` or `give_back`. Raises ValueError
-        for an unknown agent.
+        `story` is the task of the work, `locks` are the resources that it will need, and `budget` is
+        the node of the budgets in which `estimate="$0.50"` or `estimate_micros` is reserved. `tried`
+        maps candidates that failed to their errors. Use the route as a context manager, or call
+        `record` or `give_back`. Raises ValueError for an unknown agent.
         """
         return self._route(
             *(self.settings, agent, tried or {}),
@@ -381,19 +383,19 @@ class Router:
         if unknown := where.keys() - RouteOptions.__annotations__.keys():
             raise TypeError(f"a routed call has no option {min(unknown)!r}")
         story, locks = where.get("story"), where.get("locks", ())
-        wanted = by.crew.agent(agent)
+        requested = by.crew.agent(agent)
         route = Route(agent, story)
         on = by.breakers
         try:
             shared = self._breakers_of(by, "rules") if on.constitutional.enabled else []
             if story and on.story_cost.enabled:
                 shared = [*shared, self.panel.breaker(f"story/{story}")]
-            is_free = not locks or self._free(route, by, locks)
+            is_free = not locks or self._locks_admit(route, by, locks)
             if is_free and self._all_admit(route, shared, None, None):
-                found = self._first(route, by, wanted, tried)
+                found = self._first_admitted(route, by, requested, tried)
                 if found is not None and self._reserve(route, where):
-                    route.choose(*found, rerouted=found != (agent, wanted.model))
-                    self._note(wanted, found, route.refused)
+                    route.choose(*found, rerouted=found != (agent, requested.model))
+                    self._report_switch(requested, found, route.refused)
                     return route
         except BaseException:
             route.give_back()
@@ -405,9 +407,9 @@ class Router:
         """Do `work` with the first admitted worker, and with the next when a provider fails.
 
         `work` receives the route: `route.model` is the model to use, `route.spent(micros)` records
-        costs. After errors of the provider or the account the next candidate is tried. Errors
-        that a person must fix (a bad key, refused content, a bad request) and the work's own
-        exceptions are raised at once. Raises `NoRoute` without an admitted worker, or the last error.
+        costs. After an error of the provider or the account, the next candidate is tried. Errors
+        that a person must fix (a bad key, refused content, a bad request) and exceptions of `work`
+        itself are raised at once. Raises `NoRoute` without an admitted worker, or the last error.
         """
         by = self.settings  # of all attempts
         tried: dict[Candidate, str] = {}
@@ -421,13 +423,13 @@ class Router:
                 done = work(route)
             except Exception as error:
                 route.record(error=error, seconds=self._clock() - started_s)
-                why = _why_another(error)
+                why = _failover_reason(error)
                 if why is None:
                     raise
                 tried[Candidate(route.worker, route.chosen)] = why
                 last = error
             except BaseException:
-                route.record()  # cut off: no evidence, but what it cost is spent
+                route.record()  # interrupted: no evidence, but the cost is charged
                 raise
             else:
                 route.record(ok=True, seconds=self._clock() - started_s)
@@ -441,8 +443,8 @@ class Router:
         tried: dict[Candidate, str] = {}
         last: Exception | None = None
         while True:
-            ask = partial(self._route, by, agent, dict(tried), **where)
-            route = await run_in_thread(ask, Route.give_back)
+            acquire = partial(self._route, by, agent, dict(tried), **where)
+            route = await run_in_thread(acquire, Route.give_back)
             if not route.admitted:
                 raise route.no_route() if last is None else last
             started_s = self._clock()
@@ -452,7 +454,7 @@ class Router:
                 await run_in_thread(
                     partial(route.record, error=error, seconds=self._clock() - started_s)
                 )
-                why = _why_another(error)
+                why = _failover_reason(error)
                 if why is None:
                     raise
                 tried[Candidate(str(route.worker), route.chosen)] = why
@@ -466,16 +468,16 @@ class Router:
                 )
                 return done
 
-    def _first(
-        self, route: Route, by: Settings, wanted: FleetAgent, tried: Mapping[Candidate, str]
+    def _first_admitted(
+        self, route: Route, by: Settings, requested: FleetAgent, tried: Mapping[Candidate, str]
     ) -> Candidate | None:
-        """The first agent that is admitted, on the first of its models that is."""
-        for one in by.chain(wanted):
+        """The first agent that is admitted, on its first model that is admitted."""
+        for agent in by.chain(requested):
             before = len(route.permits)
-            if self._all_admit(route, self._breakers_of(by, one), one.name, None):
+            if self._all_admit(route, self._breakers_of(by, agent), agent.name, None):
                 own = len(route.permits)
-                for model in (one.model, *one.fallback_models):
-                    found = Candidate(one.name, model)
+                for model in agent.models:
+                    found = Candidate(agent.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))
                     elif self._all_admit(route, self._breakers_of(by, model), *found):
@@ -484,8 +486,8 @@ class Router:
             route.give_back(keep=before)
         return None
 
-    def _free(self, route: Route, by: Settings, locks: Collection[str]) -> bool:
-        """Whether the circuits of these resources admit waiting; nothing is acquired."""
+    def _locks_admit(self, route: Route, by: Settings, locks: Collection[str]) -> bool:
+        """Whether the circuits of these resources admit waiting; acquires nothing."""
         if isinstance(locks, str):
             raise ValueError(f"locks is {locks!r}: it must be a list of resources")
         for resource in locks if by.breakers.resource_lock.enabled else ():
@@ -497,31 +499,31 @@ class Router:
                 return False
         return True
 
-    def _breakers_of(self, by: Settings, of: FleetAgent | Model | str) -> list[CircuitBreaker]:
-        """The breakers of an agent, of a model, or the one of this name."""
-        known = self._own.get(of)
+    def _breakers_of(self, by: Settings, member: FleetAgent | Model | str) -> list[CircuitBreaker]:
+        """The breakers of an agent, of a model, or of the circuit with this name."""
+        known = self._breaker_cache.get(member)
         if known is not None and known[0] is by:
             return known[1]
-        names = [of] if isinstance(of, str) else by.circuits(of)
+        names = [member] if isinstance(member, str) else by.circuits(member)
         found = [self.panel.breaker(name) for name in names]
-        self._own[of] = (by, found)
+        self._breaker_cache[member] = (by, found)
         return found
 
     def _all_admit(
         self, route: Route, breakers: list[CircuitBreaker], agent: str | None, model: Model | None
     ) -> bool:
-        """Whether all of these circuits admit; one that does not is noted.
+        """Acquire permits of these circuits; at the first refusal, note it and return False.
 
-        A circuit that has refused this route once is not checked again, so that its refusal stays
-        in effect.
+        A circuit that has refused this route is not checked again, so that its refusal stays in
+        effect.
         """
         for breaker in breakers:
-            before = next((one for one in route.refused if one.circuit == breaker.name), None)
-            if before is not None:
-                route.refused.append(before._replace(agent=agent, model=model))
+            refusal = next((each for each in route.refused if each.circuit == breaker.name), None)
+            if refusal is not None:
+                route.refused.append(refusal._replace(agent=agent, model=model))
                 return False
             try:
-                # The agent's own comes first; that of a model may find it among the permits.
+                # The latency circuit of the agent is checked before that of the model.
                 is_latency = model is not None and breaker.name.endswith("/latency")
                 permit = _reduced_already(route, breaker) if is_latency else None
                 permit = permit or breaker.enter()
@@ -545,20 +547,22 @@ class Router:
             return False
         return True
 
-    def _note(self, wanted: FleetAgent, found: Candidate, refused: list[Refused]) -> None:
-        before = self._last.get(wanted.name)
-        if found == before or any(one.circuit.endswith("/latency") for one in refused):
-            return  # a load that is reduced goes to and fro with every call
-        self._last[wanted.name] = found
+    def _report_switch(
+        self, requested: FleetAgent, found: Candidate, refused: list[Refused]
+    ) -> None:
+        before = self._last.get(requested.name)
+        if found == before or any(each.circuit.endswith("/latency") for each in refused):
+            return  # a reduced load alternates between two workers
+        self._last[requested.name] = found
         if self._on_switch is not None:
-            self._on_switch(Switch(wanted.name, before, found, "; ".join(map(str, refused))))
+            self._on_switch(Switch(requested.name, before, found, "; ".join(map(str, refused))))
 
 
 def _reduced_already(route: Route, breaker: CircuitBreaker) -> Permit | None:
-    """A permit for a call that another latency circuit has already admitted of its share; else `None`.
+    """A permit of a latency circuit for a call that another latency circuit has let through; else `None`.
 
-    An agent and its provider are slow for the same cause: their shares would multiply. A probe
-    always needs a permit of its own. `breaker` is a latency circuit.
+    An agent and its provider are slow for the same reason. If both reduced the load, their shares
+    would multiply. A probe always needs a permit of its own.
     """
     granted = [one.breaker for one in route.permits if one.breaker.name.endswith("/latency")]
     if not any(one.last_known.phase in {Phase.OPEN, Phase.HALF_OPEN} for one in granted):
@@ -568,14 +572,14 @@ def _reduced_already(route: Route, breaker: CircuitBreaker) -> Permit | None:
     return Permit(circuit.generation) if is_reducing and circuit.mode is Mode.AUTO else None
 
 
-def _why_another(error: Exception) -> str | None:
-    """Why another may be tried instead; `None`: a person must fix it."""
+def _failover_reason(error: Exception) -> str | None:
+    """Why the next candidate may be tried; `None`: a person must fix the error."""
     found = classify(error)
     return f"{found.kind}: {found.text}" if found is not None and found.may_fail_over else None
 
 
 def _decision(refused: list[Refused]) -> RouteDecision:
-    """What to do with work that no worker is admitted for."""
+    """What to do with work for which no worker is admitted."""
     last = refused[-1] if refused else None
     if last is not None and last.agent is None:
         kind = last.circuit.partition("/")[0].partition(" ")[0]

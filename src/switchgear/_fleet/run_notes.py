@@ -1,8 +1,7 @@
-"""What the store keeps about the runs of a loop, for the notifications of its circuit.
+"""Notes about the runs of a loop in the store, for the notifications of its circuit.
 
-A circuit contains neither the owner of the run that it stops nor the result. The run saves both, so
-that the process that sends the event of a trip sends the owner, and the receipt if the run has
-ended.
+A circuit contains neither the owner of the run that it stops nor the result. The run stores both, so
+that the notification of a trip includes the owner and, if the run has ended, the receipt.
 """
 
 import json
@@ -18,13 +17,13 @@ class RunNote(NamedTuple):
     owner: str = ""
     """The person to notify; empty: unknown."""
     event: str = ""
-    """The id of the event that ended the latest run which a circuit has ended."""
+    """The id of the event that ended the latest run that was ended by a circuit."""
     ended: dict[str, Any] | None = None
     """The notification of that end."""
 
 
 def is_loop(circuit: str) -> bool:
-    """Whether a circuit is that of a run, or of its escalation."""
+    """Whether a circuit belongs to a run or to its escalation."""
     return circuit.removeprefix(_LADDER).startswith("loop/")
 
 
@@ -38,7 +37,7 @@ def save_run_note(panel: Panel, circuit: str, note: RunNote) -> None:
 
 
 def run_note(panel: Panel, circuit: str) -> RunNote:
-    """The note of a loop; an empty one if there is none, or it is not readable. Raises `StoreError`."""
+    """The note of a loop; empty if there is none or it is unreadable. Raises `StoreError`."""
     text = panel.store.transact(_name(circuit), lambda tx: tx.note)
     try:
         return RunNote(**json.loads(text or "{}"))

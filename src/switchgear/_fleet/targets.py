@@ -1,8 +1,8 @@
 """Where notifications go: a signed webhook, a Slack-compatible one, the desktop, or your command.
 
-A target sends one message within `timeout_s` and raises `NotSent` when it could not; `delivery.py`
-decides about order and further attempts. Secrets are named by their environment variables and read when
-they are needed, so neither the configuration nor anything printed from it holds them.
+A target sends one message within `timeout_s` or raises `NotSent`; `delivery.py` decides the order and
+the retries. The configuration only names the environment variables of secrets, which are read when
+they are needed, so no secret can be printed from it.
 """
 
 import os
@@ -17,22 +17,22 @@ from switchgear._text.redact import redact
 # ruff: noqa: PLC0415  the configuration lists targets, and a hook that reads it must not load them
 
 LONGEST_TIMEOUT_S = 30.0
-"""Shorter than a turn (`delivery.LEASE_S`), so that no other process sends what is being sent."""
+"""Shorter than a turn (`delivery.LEASE_S`), so that no other process sends the same message."""
 REFUSES_CONTENT = frozenset({400, 413, 414, 415, 422, 431})
-"""HTTP statuses that mean that this message is invalid: sending it again cannot help."""
+"""HTTP statuses that mean that the message is invalid, so a retry cannot help."""
 SIGNATURE, ID = "Switchgear-Signature", "Switchgear-Id"
 Message = dict[str, Any]
 _KEPT_STDERR = 2000
-_LOOK_S = 0.02
+_POLL_S = 0.02
 """How often a running command is checked."""
-_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
-"""What stands for itself in a header; everything else is percent-encoded."""
+_UNESCAPED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+"""The characters that are not percent-encoded in a header."""
 
 
 class NotSent(SwitchgearError):
     """A message did not arrive.
 
-    `args` are why, whether trying again may help, and, where the receiver requests one, the wait in
+    `args` are the reason, whether a retry may help and, if the receiver requests one, the wait in
     seconds.
     """
 
@@ -68,7 +68,7 @@ class Target(Value):
     timeout_s: float
 
     def wants(self, circuit: str) -> bool:
-        """Whether it is notified of this circuit."""
+        """Whether the target is notified of the events of a circuit."""
         return matcher(self.match)(circuit)
 
     def send(self, message: Message, now_s: float) -> None:
@@ -116,7 +116,7 @@ class Webhook(Target):
         self._set_common(name, url, match, timeout_s)
 
     def send(self, message: Message, now_s: float) -> None:
-        """Post it."""
+        """Post the message as JSON."""
         import json
 
         body = json.dumps(message, sort_keys=True).encode()
@@ -141,14 +141,14 @@ class Slack(Target):
         self._set_common(name, url_env, match, timeout_s)
 
     def send(self, message: Message, now_s: float) -> None:
-        """Post its line; characters that Slack treats as markup are escaped."""
+        """Post the text of the message; characters that Slack treats as markup are escaped."""
         del now_s
         import json
 
         text = message["text"].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         try:
             url = _checked_url(self.url_env, _secret(self.url_env))
-        except ValueError:  # whose message would show the URL, which is a secret
+        except ValueError:  # its message contains the URL, which is a secret
             raise NotSent(f"the variable {self.url_env} contains no http URL", True) from None
         _post(url, json.dumps({"text": text}).encode(), {}, self.timeout_s)
 
@@ -176,7 +176,7 @@ class Command(Target):
         self._set_common(name, run, match, timeout_s)
 
     def send(self, message: Message, now_s: float) -> None:
-        """Run it; an exit code other than 0 is a failure."""
+        """Run the program; an exit code other than 0 is a failure."""
         del now_s
         import json
         import shlex
@@ -198,7 +198,7 @@ class Desktop(Target):
         self._set_common(name or "desktop", "desktop", match, timeout_s)
 
     def send(self, message: Message, now_s: float) -> None:
-        """Show its line; SEV1 and SEV2 stay until they are dismissed."""
+        """Show the text of the message; SEV1 and SEV2 stay until they are dismissed."""
         del now_s
         import shutil
 
@@ -217,11 +217,11 @@ class Desktop(Target):
 
 
 TARGETS: dict[str, type[Target]] = {kind.kind: kind for kind in (Webhook, Slack, Command, Desktop)}
-"""The registry: the configuration finds targets in it."""
+"""The targets by the name that the configuration uses."""
 
 
 def sign(secret: str, body: bytes, at_s: int) -> str:
-    """The header of a signed message.
+    """The value of the signature header of a message.
 
     >>> sign("key", b"{}", 1700000000)[:15]
     't=1700000000,v1'
@@ -237,7 +237,7 @@ def sign(secret: str, body: bytes, at_s: int) -> str:
 def verify(
     secret: str, body: bytes, header: str, *, now_s: float, tolerance_s: float = 300
 ) -> bool:
-    """Whether a message is authentic and recent: for receivers of webhooks.
+    """Whether the message of a webhook is authentic and recent; for its receivers.
 
     >>> verify("key", b"{}", sign("key", b"{}", 100), now_s=101.0)
     True
@@ -248,8 +248,8 @@ def verify(
     if not time_part.isascii() or not time_part.isdigit() or len(time_part) > 15:
         return False
     at_s = int(time_part)
-    fits = hmac.compare_digest(sign(secret, body, at_s).encode(), header.encode())
-    return fits and abs(now_s - at_s) <= tolerance_s
+    is_authentic = hmac.compare_digest(sign(secret, body, at_s).encode(), header.encode())
+    return is_authentic and abs(now_s - at_s) <= tolerance_s
 
 
 def header_text(text: Any) -> str:
@@ -261,7 +261,7 @@ def header_text(text: Any) -> str:
     from urllib.parse import quote
 
     # A header must not begin or end with a space either.
-    found = quote(str(text), safe=_PLAIN, errors="replace").strip(" ")
+    found = quote(str(text), safe=_UNESCAPED, errors="replace").strip(" ")
     return found if len(found) <= 1000 else f"{found[:900]}-{_digest(str(text))}"
 
 
@@ -283,7 +283,7 @@ def _post(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> N
 
 
 def _login(url: str) -> dict[str, str]:
-    """The user and password of a URL as a header: they are no part of an address."""
+    """The user and password of a URL as a header, because a request does not contain them."""
     from urllib.parse import unquote, urlsplit
 
     found = urlsplit(url)
@@ -296,19 +296,19 @@ def _login(url: str) -> dict[str, str]:
 
 
 def _run_program(argv: list[str], body: bytes, timeout_s: float) -> None:
-    """Run a program to its end, or end it and all that it started. Raises `NotSent`."""
+    """Run a program; after the timeout, kill it and its process group. Raises `NotSent`."""
     import subprocess
     import tempfile
     import time
 
     deadline_s = time.monotonic() + timeout_s
-    with tempfile.TemporaryFile() as given:  # a file: a program that reads nothing blocks nothing
-        given.write(body)
-        given.seek(0)
+    with tempfile.TemporaryFile() as stdin:  # a pipe would block if the program does not read it
+        stdin.write(body)
+        stdin.seek(0)
         try:
             process = subprocess.Popen(  # noqa: S603  the user's own command, without a shell
                 argv,
-                stdin=given,
+                stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
@@ -321,7 +321,7 @@ def _run_program(argv: list[str], body: bytes, timeout_s: float) -> None:
             raise Unsendable(why) if isinstance(error, ValueError) else NotSent(why, True) from None
     stderr = bytearray()
     try:
-        ended = _waited_for(process, deadline_s, stderr)
+        ended = _wait_for(process, deadline_s, stderr)
     finally:
         _end(process)
     if not ended:
@@ -331,10 +331,10 @@ def _run_program(argv: list[str], body: bytes, timeout_s: float) -> None:
         raise NotSent(f"exit code {process.returncode}{f': {text}' if text else ''}", True)
 
 
-def _waited_for(process: Any, deadline_s: float, received: bytearray) -> bool:
-    """Whether a program ended before the deadline; `received` holds the end of its standard error.
+def _wait_for(process: Any, deadline_s: float, received: bytearray) -> bool:
+    """Whether a program ends before the deadline; `received` gets the end of its standard error.
 
-    What it has started may hold its standard error open: wait only for its own end.
+    Waits only for the program: processes that it started may keep its standard error open.
     """
     import select
     import time
@@ -345,7 +345,7 @@ def _waited_for(process: Any, deadline_s: float, received: bytearray) -> bool:
     while True:
         has_ended = process.poll() is not None
         left_s = deadline_s - time.monotonic()
-        if is_open and select.select([stderr], [], [], 0.0 if has_ended else _LOOK_S)[0]:
+        if is_open and select.select([stderr], [], [], 0.0 if has_ended else _POLL_S)[0]:
             part = os.read(stderr, 1 << 16)
             is_open = bool(part)
             received += part
@@ -353,13 +353,13 @@ def _waited_for(process: Any, deadline_s: float, received: bytearray) -> bool:
             if has_ended and is_open and left_s > 0:
                 continue
         elif not is_open and not has_ended:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         if has_ended or left_s <= 0:
             return has_ended
 
 
 def _end(process: Any) -> None:
-    """End a running program with its process group; close its pipes."""
+    """Kill a running program and its process group; close its pipes."""
     import signal
     from contextlib import suppress
 
@@ -405,7 +405,7 @@ def _checked_url(field: str, url: Any) -> str:
 
 
 def sendable_url(url: str) -> str:
-    """The URL as it goes over the wire: ASCII, what is beyond percent-encoded. Raises `NotSent`.
+    """The URL in ASCII, with other characters percent-encoded. Raises `NotSent`.
 
     >>> sendable_url("https://example.com/ä")
     'https://example.com/%C3%A4'
@@ -428,7 +428,7 @@ def sendable_url(url: str) -> str:
     place = f"[{ascii_host}]" if ":" in ascii_host else ascii_host
     authority = place if port is None else f"{place}:{port}"
     path = quote(found.path, safe="/%:@!$&'()*+,;=~-._")
-    query = f"?{quote(found.query, safe=_PLAIN.replace(' ', '') + '%')}" if found.query else ""
+    query = f"?{quote(found.query, safe=_UNESCAPED.replace(' ', '') + '%')}" if found.query else ""
     return f"{found.scheme}://{authority}{path or '/'}{query}"
 
 

@@ -1,7 +1,7 @@
-"""Watches a fleet: incidents are written, the world's state kept, notifications sent, all the time.
+"""Watches a fleet: writes incidents and the world state, and sends notifications.
 
-Each has its own thread, so that a webhook that hangs holds nothing else up. None of it is
-needed for a circuit to decide, and each continues where another process left off.
+Each of these tasks has its own thread, so that a webhook that hangs delays nothing else. Circuits
+decide without them, and each task continues where another process stopped.
 """
 
 import os
@@ -29,14 +29,14 @@ SCHEMA = 1
 
 
 def world(fleet: Fleet) -> dict[str, Any]:
-    """The state of the world as JSON values. Raises `StoreError` when the store cannot be read."""
+    """The world state as JSON values. Raises `StoreError` if the store cannot be read."""
     views = {view.name: view for glob in GLOBS for view in fleet.panel.circuits(glob)}
     now_s = fleet.panel.store.now_s()
-    went = fleet.standings()
+    standings = fleet.standings()
     agents = {
         name: {
             **_agent(fleet, agent, views),
-            "last_seen_on": went[name]._asdict() if name in went else None,
+            "last_seen_on": standings[name]._asdict() if name in standings else None,
         }
         for name, agent in fleet.crew.agents.items()
     }
@@ -47,20 +47,22 @@ def world(fleet: Fleet) -> dict[str, Any]:
         "agents": agents,
         "stories": _stories(fleet, views),
         "providers": _circuit_rows(views, "provider/"),
-        "dependencies": _circuit_rows(views, "provider/"),  # as the key was called before
+        "dependencies": _circuit_rows(
+            views, "provider/"
+        ),  # the name of this key in earlier versions
         "locks": _locks(fleet, views),
         "rules": _circuit_rows(views, "rules", ""),
     }
 
 
 def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str, Any]:
-    """Where its work would go now, and why not to itself."""
+    """The row of an agent: where its work would go now, and which circuits refuse."""
     why: list[str] = []
 
-    def admits(names: list[str], who: str) -> bool:
-        shut = [name for name in names if name in views and not views[name].verdict.admitted]
-        why.extend(f"{who}: {name}: {_until(views[name])}" for name in shut)
-        return not shut
+    def admits(names: list[str], candidate: str) -> bool:
+        refusing = [name for name in names if name in views and not views[name].verdict.admitted]
+        why.extend(f"{candidate}: {name}: {_until(views[name])}" for name in refusing)
+        return not refusing
 
     found: tuple[FleetAgent, Model] | None = None
     by = fleet.router.settings
@@ -75,23 +77,23 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
             ),
             None,
         )
-    itself = found is not None and found == (agent, agent.model)
-    latency = views.get(f"agent/{agent.name}/latency")
-    slow = None if latency is None else latency.circuit
+    is_own = found is not None and found == (agent, agent.model)
+    view = views.get(f"agent/{agent.name}/latency")
+    latency = None if view is None else view.circuit
     return {
         "owner": agent.owner,
-        "state": "works" if itself else "rerouted" if found else "halted",
+        "state": "works" if is_own else "rerouted" if found else "halted",
         "works": None if found is None else found[0].name,
         "model": None if found is None else str(found[1]),
         "primary_model": str(agent.model),
         "why": why,
         "stories": list(agent.stories),
-        "load": 1.0 if slow is None or slow.phase in FLOWING else slow.outage.admit,
+        "load": 1.0 if latency is None or latency.phase in FLOWING else latency.outage.admit,
     }
 
 
 def _until(view: View) -> str:
-    """Why a circuit refuses calls, and the time of its next probe; not the remaining wait, which would be outdated."""
+    """Why a circuit refuses calls, and when its next probe is due, as a time because the file is read later."""
     circuit, reason = view.circuit, view.verdict.reason
     if circuit.phase is not Phase.OPEN or circuit.mode is not Mode.AUTO:
         return reason
@@ -117,7 +119,7 @@ def _stories(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
 
 
 def _locks(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
-    """The circuits of resources, with holders and waiters, each with name and time."""
+    """The circuits of resources, with their holders and waiters, and since when."""
     found = _circuit_rows(views, "lock/")
     tenures = {seen.resource: seen.tenure for seen in fleet.panel.locks.all()}
     for name, one in found.items():
@@ -128,17 +130,17 @@ def _locks(fleet: Fleet, views: dict[str, View]) -> dict[str, Any]:
     return found
 
 
-def _since_dict(who: LockHolder | Waiter) -> dict[str, Any]:
-    return {"owner": who.owner, "since": iso(who.since_s), "since_s": who.since_s}
+def _since_dict(claim: LockHolder | Waiter) -> dict[str, Any]:
+    return {"owner": claim.owner, "since": iso(claim.since_s), "since_s": claim.since_s}
 
 
 def _circuit_rows(
     views: dict[str, View], prefix: str, removed: str | None = None
 ) -> dict[str, Any]:
-    """The circuits whose names begin so, by their names without that, or without `removed`."""
-    left = prefix if removed is None else removed
+    """The circuits with a prefix, by their names without the prefix, or without `removed` if given."""
+    removed = prefix if removed is None else removed
     return {
-        name.removeprefix(left): {
+        name.removeprefix(removed): {
             "phase": str(view.circuit.phase),
             "mode": str(view.circuit.mode),
             "admits": view.verdict.admitted,
@@ -161,14 +163,14 @@ _SQLITE = "sqlite:///"
 class Background:
     """Writes incidents and sends notifications for the events of a fleet in this process, in a thread.
 
-    A sink: an event starts the thread, which ends when nothing is left to do. What it has not sent
-    when the process ends stays in the store, for the next command or process. Thread-safe.
+    A sink: an event starts the thread, which ends when nothing is left to do. Messages that are not
+    sent when the process ends stay in the store, for the next command or process. Thread-safe.
     """
 
     def __init__(self, watcher: "Watcher", *, writes: bool) -> None:
         self.watcher = watcher
         self._writes = writes
-        """Whether incidents and the state of the world are written; a store in memory has no place."""
+        """Whether incidents and the world state are written; a store in memory has no folder for them."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -185,11 +187,11 @@ class Background:
             self._thread = threading.Thread(
                 target=self._work, name="switchgear-outbox", daemon=True
             )
-        with suppress(RuntimeError):  # the interpreter is ending: the outbox keeps it
+        with suppress(RuntimeError):  # the interpreter is ending; the event stays in the outbox
             self._thread.start()
 
     def close(self, wait_s: float = 2.0) -> None:
-        """End the thread; what it is sending may take `wait_s` longer."""
+        """End the thread; a message that is being sent has `wait_s` seconds."""
         self._stopped.set()
         with self._lock:
             thread = self._thread
@@ -208,7 +210,7 @@ class Background:
                     self.watcher.note()
                 self.watcher.deliver()
                 wait_s = self._next_s()
-            except Exception:  # noqa: BLE001  observers cannot hurt the observed
+            except Exception:  # noqa: BLE001  an observer must not affect the fleet
                 log_exception("incidents and notifications could not be processed")
                 wait_s = REWRITE_S
             with self._lock:
@@ -220,10 +222,10 @@ class Background:
                     self._thread = None
 
     def _next_s(self) -> float | None:
-        """How long until something is due; `None`: nothing waits."""
+        """Seconds until the next message is due; `None`: no message is pending."""
         now_s = self.watcher.fleet.panel.store.now_s()
         pending = [delivery.pending() for delivery in self.watcher.deliveries]
-        dues = [one.next_s or now_s + EVERY_S for one in pending if one.waiting]
+        dues = [each.next_s or now_s + EVERY_S for each in pending if each.waiting]
         return max(EVERY_S, min(dues) - now_s) if dues else None
 
 
@@ -264,12 +266,12 @@ class Watcher:
     def retarget(self, targets: Sequence[Target]) -> None:
         """Send to these targets from now on; unchanged targets continue where they were.
 
-        A delivery in progress to a removed target ends first. Positions in the events are stored by
-        target name, so a target that is added again continues there.
+        A delivery in progress to a removed target is completed first. Positions are stored by the name
+        of the target, so a target that is added again continues at its position.
         """
         known = self._deliveries
         self._deliveries = [
-            next((one for one in known if one.target == target), None)
+            next((each for each in known if each.target == target), None)
             or Delivery(self.fleet, target)
             for target in targets
         ]
@@ -279,22 +281,24 @@ class Watcher:
                     self._begin_sending(delivery)
 
     def tick(self) -> list[str]:
-        """Write what is new and send what is due, once; the ids of new incidents."""
+        """Write incidents and send messages that are due, once; returns the ids of new incidents."""
         found = self.note()
         for delivery in self._deliveries:
             delivery.run_once()
         return found
 
     def note(self) -> list[str]:
-        """Write the incidents of new events, and the world state."""
+        """Write the incidents of new events, and the world state; returns the ids of new incidents."""
         found: list[str | None] = []
         self.fleet.pass_time()
-        self._place.each(lambda entry: found.append(self.incidents.hear(entry.event, self.fleet)))
+        self._place.for_each(
+            lambda entry: found.append(self.incidents.process(entry.event, self.fleet))
+        )
         self._write_world()
         return [name for name in found if name is not None]
 
     def _write_world(self) -> None:
-        """Write the world state where it changed, and once a minute to show that the watcher runs."""
+        """Write the world state if it has changed, and once a minute to show that the watcher runs."""
         now = world(self.fleet)
         is_same = {**self._world, "at": now["at"], "at_s": now["at_s"]} == now
         self._world = now
@@ -304,12 +308,12 @@ class Watcher:
         self._written_s = now["at_s"]
 
     def deliver(self, *, now: bool = False) -> int:
-        """Send what is due, once; how many messages arrived. `now`: see `Delivery.run_once`."""
+        """Send the messages that are due, once; returns how many arrived. `now`: see `Delivery.run_once`."""
         return sum(delivery.run_once(now=now) for delivery in self._deliveries)
 
     @property
     def deliveries(self) -> "tuple[Delivery, ...]":
-        """One for each target."""
+        """One delivery for each target."""
         return tuple(self._deliveries)
 
     def start(self) -> None:
@@ -323,23 +327,23 @@ class Watcher:
         self._begin(what, delivery.run_once, lambda: delivery in self._deliveries)
 
     def _begin(
-        self, what: str, work: Callable[[], object], goes_on: Callable[[], bool] = lambda: True
+        self, what: str, work: Callable[[], object], is_active: Callable[[], bool] = lambda: True
     ) -> None:
         thread = threading.Thread(
-            target=self._loop, args=(what, work, goes_on), name="switchgear-watch", daemon=True
+            target=self._loop, args=(what, work, is_active), name="switchgear-watch", daemon=True
         )
         self._threads.append(thread)
         thread.start()
 
     def stop(self) -> None:
-        """End the threads; one that is sending ends when that does. Idempotent."""
+        """End the threads, after a message that is being sent. Idempotent."""
         self._stopped.set()
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.join(timeout=5.0)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is stopped. Returns whether it was."""
+        """Wait until the watcher is stopped. Returns False after the timeout."""
         return self._stopped.wait(timeout_s)
 
     def __enter__(self) -> Self:
@@ -349,19 +353,19 @@ class Watcher:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _loop(self, what: str, work: Callable[[], object], goes_on: Callable[[], bool]) -> None:
-        trouble: type[Exception] | None = None
-        while goes_on() and not self._stopped.is_set():
+    def _loop(self, what: str, work: Callable[[], object], is_active: Callable[[], bool]) -> None:
+        last_error: type[Exception] | None = None
+        while is_active() and not self._stopped.is_set():
             try:
                 work()
-                if trouble is not None:
+                if last_error is not None:
                     log_warning("%s: works again", what)
-                trouble = None
+                last_error = None
             except (SwitchgearError, OSError) as error:
-                # A store or disk that is unavailable returns: report it once, not every second.
-                if trouble is not type(error):
+                # A store or a disk can be unavailable for a while: report that once, not every second.
+                if last_error is not type(error):
                     log_warning("%s: %s; retrying", what, redact(str(error), 400))
-                trouble = type(error)
+                last_error = type(error)
             except Exception:  # noqa: BLE001  a defect must not end the watcher
                 log_exception("a check of %s failed", what)
             self._stopped.wait(self._every_s)

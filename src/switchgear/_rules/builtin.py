@@ -11,7 +11,7 @@ TEMPORARY = (
     *("/tmp/**", "/var/tmp/**", "/dev/shm/**", "/dev/null"),  # noqa: S108  patterns, nothing is made
     *("/private/tmp/**", "/private/var/tmp/**", "/var/folders/**", "/private/var/folders/**"),
 )
-"""Where every program may write and delete."""
+"""Folders in which every program may write and delete."""
 SECRET_FILES = word_list("""
     **/.env **/.env.* **/.envrc **/.netrc **/_netrc **/.pgpass **/.my.cnf **/.ssh **/.ssh/**
     **/id_rsa **/id_ed25519 **/id_ecdsa **/id_dsa **/.aws **/.aws/credentials **/.git-credentials
@@ -30,7 +30,7 @@ NOT_SECRET = (
     *("**/*.pub", "**/.ssh/known_hosts*", "**/.ssh/config", "**/.ssh/authorized_keys"),
     *("**/.env.*.example", "**/.env.*.sample", "**/.env.*.template", "**/.env.test", "**/.env.ci"),
 )
-"""Similar files without secrets."""
+"""Files with similar names that contain no secrets."""
 PROTECTED = word_list("""
     **/switchgear.yaml **/switchgear.yml **/switchgear.toml **/.switchgear/**
     ~/.config/switchgear/** ~/.local/state/switchgear/** **/.claude/settings.json
@@ -44,7 +44,7 @@ PROTECTED = word_list("""
 """)
 """Files of the guard and its hooks; `Place.protected` adds the paths of this installation."""
 _LOCAL = (LOOPBACK,)
-_KEY_IN_SIGHT = "a key must not leave this machine"
+_KEY_SENT = "a key must not leave this machine"
 _UNGUARD = "a guarded agent must not switch its guard off"
 
 _REMOVES = ("uninstall", "remove", "purge", "erase", "rm", "del", "autoremove", "unlink")
@@ -57,11 +57,11 @@ _UNINSTALLS: dict[str, tuple[str, ...]] = {
     "dpkg": ("-r", "-P", "--remove", "--purge"),
     "rpm": ("-e", "--erase"),
 }
-"""Package managers, and the words by which they remove a package."""
+"""The verbs with which package managers remove a package."""
 
 BUILTIN: dict[str, tuple[Rule, ...]] = {
     "secrets": (
-        Rule("secrets/sent", _KEY_IN_SIGHT, hosts=("*",), contents=(SECRET,), allow_hosts=_LOCAL),
+        Rule("secrets/sent", _KEY_SENT, hosts=("*",), contents=(SECRET,), allow_hosts=_LOCAL),
         Rule(
             "secrets/file-sent",
             "a file of secrets must not leave this machine",
@@ -167,16 +167,17 @@ _WRITES_KEYS = ("del", "unlink", "set", "hset", "hdel", "rename", "expire", "eva
 _PORT = "4737"
 
 IN_PROJECTS = tuple(path[3:] for path in PROTECTED if path.startswith("**/."))
-"""What is protected anywhere, by its path in a project.
+"""The paths in a project that `PROTECTED` protects in every folder.
 
-By its whole path too, because only that can meet what a shell would complete: `rm .cl*/s*`.
+They are also protected by their whole path, because only a whole path can be compared with a glob that
+a shell would expand: `rm .cl*/s*`.
 """
 
 RUNTIME_FOLDER = "/run/user/*/switchgear/**"
-"""Where the socket of the resident process is if the state folder cannot be written."""
+"""The folder of the resident process's socket if the state folder is not writable."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-"""Private packages begin with one of them, `switchgear.__version__` does not."""
+"""First letters of private packages; `switchgear.__version__` must stay readable."""
 
 GUARD_RULES = (
     Rule(
@@ -316,7 +317,7 @@ GUARD_RULES = (
         inputs=("key*=switchgear*",),
     ),
 )
-"""Judged after the built-in rules, before every tool call."""
+"""Rules that are checked before every tool call, after the built-in rules."""
 
 SHARED_STORE = Rule(
     "guard/server",
@@ -327,4 +328,4 @@ SHARED_STORE = Rule(
         for verb in word_list("flushall flushdb shutdown swapdb config debug acl script")
     ),
 )
-"""Judged where the store is a Redis server."""
+"""The rule that is checked if the store is a Redis server."""

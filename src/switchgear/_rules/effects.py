@@ -1,8 +1,8 @@
-"""A tool call to what it would do: files, commands, hosts and texts, whatever the agent calls them.
+"""What a tool call would do: the files, commands, hosts and texts in its inputs.
 
-Every agent has its own names for the same few inputs. The names of inputs show what they are
-(`file_path`, `command`, `url`, …), the tool's own name shows whether a path is read, written or
-deleted; a tool with an unknown name is taken to write.
+Every agent has its own names for the same few inputs. The name of an input shows what it is
+(`file_path`, `command`, `url`, …); the name of the tool shows whether a path is read, written or
+deleted. A tool with an unknown name is assumed to write.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -46,15 +46,15 @@ _TEXT_KEYS = word_set("""
     comment
 """)
 _PLACE_KEYS = ("cwd", "workdir", "working_directory", "directory", "dir_path", "dir", "folder")
-"""Inputs that are the folder in which a command runs; the last ones only beside a command."""
+"""Inputs that name the folder in which a command runs; all but the first three only beside a command."""
 _FOLDER_KEYS = ("folder", "dir", "directory", "dir_path", "parent")
 _NAME_KEYS = ("name", "filename", "file_name", "file", "basename")
 _EDITORS = frozenset(("edit", "editor"))
-"""Words of tools with several commands, one of which is `view`."""
+"""Words in the names of tools with several commands, one of which is `view`."""
 _VIEW_KEYS = frozenset(("command", "path", "view_range"))
-"""The inputs of that command: with any other input, the tool may do something else."""
+"""The inputs of the command `view`: with any other input, the tool may do something else."""
 _SENDING = frozenset(("post", "put", "upload", "send", "publish", "share", "attach", "request"))
-"""Words of tools that send what they are given."""
+"""Words in the names of tools that send their inputs."""
 _URL_KEYS = frozenset(("url", "uri", "urls", "endpoint", "href", "host", "hostname", "base_url"))
 _READING = word_set("""
     read view cat open ls list glob grep search find get fetch stat show look diff tree rg query
@@ -73,7 +73,7 @@ _DELETING = word_set("""
     delete remove unlink rm rmdir trash destroy drop prune purge wipe erase shred
 """)
 _ALTERING = frozenset(("chmod", "chown", "chattr", "permissions", "symlink", "link", "mount"))
-"""Words of tools that change a folder with all that is in it."""
+"""Words in the names of tools that change a folder and everything in it."""
 _MOVING = frozenset(("move", "rename", "mv"))
 _SHELL_WORDS = word_set("""
     bash shell sh terminal exec execute console zsh stdin keys keystrokes tty pty term tmux iterm
@@ -82,11 +82,11 @@ _TERMINALS = frozenset(("terminal", "term", "tmux", "iterm", "shell", "console",
 """Servers whose tools type into a shell."""
 _PROCESSES = frozenset(("process", "subprocess", "repl", "pane"))
 _TYPING = frozenset(("interact", "send", "write", "type", "input", "feed", "communicate"))
-"""A tool with one word of each types into a running program, which may be a shell."""
+"""A tool whose name has a word of both sets types into a running program, which may be a shell."""
 _CODE_WORDS = word_set("""
     python ipython jupyter notebook cell interpreter repl run execute exec node javascript js
 """)
-"""Tools that run the program text they are given as `code`."""
+"""Words in the names of tools that run their input `code`."""
 _PATCH = "*** Begin Patch"
 _PATCH_FILES = (
     ("*** Add File: ", "writes"),
@@ -97,11 +97,11 @@ _PATCH_FILES = (
     ("--- ", "writes"),
 )
 UNREADABLE = "the call could not be read"
-"""Prefix of the message about a call on which the parser itself failed: a defect of Switchgear."""
+"""Prefix of the message if the parser itself fails: a defect of Switchgear."""
 DEEPEST = 8
 MOST_INPUTS = 5_000
 LONGEST_LINE = 10_000
-"""Characters of an input that a tool which runs something may run as a command."""
+"""Maximum length of an input that is parsed as a name or, if the tool runs code, as a command."""
 
 
 class Place(NamedTuple):
@@ -110,40 +110,40 @@ class Place(NamedTuple):
     workspace: str
     """The folder that the agent may work in, absolute."""
     cwd: str = ""
-    """Where its commands run; empty: in the workspace."""
+    """The folder in which its commands run; empty: the workspace."""
     home: str = ""
     env: Mapping[str, str] = {}
     """Variables that its commands would see."""
     resolve: Callable[[str], str] | None = None
-    """A path with its links followed, such as `os.path.realpath`; `None`: links are not followed."""
+    """Returns a path with its links followed, as `os.path.realpath` does; `None`: links are not followed."""
     protected: tuple[str, ...] = ()
     """Further globs of paths that belong to the guard: its configuration, store, hooks."""
     is_folder: Callable[[str], bool] | None = None
-    """Whether a path is a folder now; `None`: every folder is taken to exist."""
+    """Whether a path is a folder now; `None`: every folder is assumed to exist."""
     names_in: Callable[[str], str | None] | None = None
-    """The names that a file lists, one on each line; `None`: it lists none, or cannot be read."""
+    """Returns the names that a file lists, one per line, or `None` if it lists none or is unreadable."""
 
 
 _COLLECTED = [field for field in Effects._fields if field not in {"tool", "unread"}]
 
 
 def call_effects(tool: str, inputs: Any, place: Place) -> Effects:
-    """What a call of this tool with these inputs would do; inputs as parsed from JSON.
+    """What a call of this tool with these inputs, as parsed from JSON, would do.
 
     >>> call_effects("Write", {"file_path": "../x", "content": "1"}, Place("/w")).writes
     ('/x',)
     """
-    gathering = _Gathering(tool, place)
+    collector = _Collector(tool, place)
     try:
-        gathering.take(inputs)
+        collector.add_inputs(inputs)
     except TooLong as error:
-        gathering.unread = str(error)
-    except Exception as error:  # noqa: BLE001  a guard that stumbles must not admit
-        gathering.unread = f"{UNREADABLE} ({type(error).__name__})"
-    return gathering.effects()
+        collector.unread = str(error)
+    except Exception as error:  # noqa: BLE001  a call that cannot be parsed must be refused
+        collector.unread = f"{UNREADABLE} ({type(error).__name__})"
+    return collector.effects()
 
 
-class _Gathering:
+class _Collector:
     """Collects the effects of the inputs of one call. Used by one thread, once."""
 
     def __init__(self, tool: str, place: Place) -> None:
@@ -162,7 +162,7 @@ class _Gathering:
         self._found: dict[str, dict[Any, None]] = {field: {} for field in _COLLECTED}
         self._access = _access(tool)
         self._is_shell = _is_terminal(tool)
-        self._named: list[str] = []  # by inputs with unknown names of a tool that reads
+        self._read_by_name: list[str] = []  # inputs with unknown names, of a tool that reads
         self._runs_code = _has_word(tool, _CODE_WORDS)
 
     def effects(self) -> Effects:
@@ -170,13 +170,13 @@ class _Gathering:
             self._found[paths].pop(UNKNOWN, None)
         if self._found["hosts"] and not self._found["commands"]:
             self._found["sends"].update(self._found["reads"])
-            self._found["sends"].update(dict.fromkeys(self._named))
+            self._found["sends"].update(dict.fromkeys(self._read_by_name))
             if _has_word(self._tool, _SENDING):  # a file that is uploaded
                 self._found["sends"].update(self._found["writes"])
         found: dict[str, Any] = {field: tuple(values) for field, values in self._found.items()}
         return Effects(**found, tool=self._tool, unread=self.unread)
 
-    def take(self, inputs: Any) -> None:
+    def add_inputs(self, inputs: Any) -> None:
         if isinstance(inputs, str):
             inputs = {"command" if self._is_shell else "text": inputs}
         named = inputs if isinstance(inputs, Mapping) else {"": inputs}
@@ -189,23 +189,23 @@ class _Gathering:
                 self._setting = self._setting._replace(cwd=self._cwd)
         if lower.get("command") == "view" and lower.keys() <= _VIEW_KEYS:
             self._access = "reads" if _has_word(self._tool, _EDITORS) else self._access
-        self._take_names(lower)
-        self._take_git(lower)
+        self._add_split_paths(lower)
+        self._add_git_command(lower)
         for count, (key, value) in enumerate(_values(named)):
             if count > MOST_INPUTS:
                 raise TooLong(f"more than {MOST_INPUTS} inputs in one call")
-            self._take(key.lower(), value)
+            self._add_input(key.lower(), value)
 
-    def _take_names(self, inputs: Mapping[str, Any]) -> None:
-        """A file whose folder and name are separate inputs."""
+    def _add_split_paths(self, inputs: Mapping[str, Any]) -> None:
+        """Add a path whose folder and name are separate inputs."""
         for folder in (inputs.get(key) for key in _FOLDER_KEYS):
             for name in (inputs.get(key) for key in _NAME_KEYS):
                 if isinstance(folder, str) and isinstance(name, str) and len(name) < LONGEST_LINE:
                     path = join(join(self._cwd, self._at_home(folder)), name)
                     self._add(**{self._access: [path]})
 
-    def _take_git(self, inputs: Mapping[str, Any]) -> None:
-        """A git tool that discards files or pushes, as the equivalent command."""
+    def _add_git_command(self, inputs: Mapping[str, Any]) -> None:
+        """For a git tool that discards files or pushes, add the equivalent command."""
         words = _words_of(self._tool.replace("__", "_"))
         if "git" not in words or not words & {"clean", "stash", "reset", "push"}:
             return
@@ -222,77 +222,77 @@ class _Gathering:
             self._effects_of_git("reset", "--hard")
 
     def _effects_of_git(self, *words: str) -> None:
-        self._effects(effects_of_words(("git", *words), self._setting))
+        self._merge(effects_of_words(("git", *words), self._setting))
 
-    def _take(self, key: str, value: Any) -> None:
+    def _add_input(self, key: str, value: Any) -> None:
         if isinstance(value, list):  # a command as its words
             words = tuple(map(str, value))
-            self._text(" ".join(words))
-            self._effects(effects_of_words(words, self._setting))
+            self._add_text(" ".join(words))
+            self._merge(effects_of_words(words, self._setting))
         elif not isinstance(value, str):
             self._add(inputs=[f"{key}={_plain_text(value)}"])
         elif key in _SHELL_KEYS:
-            self._text(value)
-            self._effects(effects_of(value, self._setting))
+            self._add_text(value)
+            self._merge(effects_of(value, self._setting))
         elif self._is_shell and key in _TYPED_KEYS:
             self._add_typed_text(value)
         elif key == "code" and self._runs_code:
-            self._text(value)
-            self._effects(effects_of_words(("python", "-c", value), self._setting))
+            self._add_text(value)
+            self._merge(effects_of_words(("python", "-c", value), self._setting))
         elif key in _URL_KEYS and ("://" in value or "." in value) and key != "uri":
             self._add(hosts=hosts_in(value) if "://" in value else [host_of(value.split("/")[0])])
-            self._text(value)
+            self._add_text(value)
         elif key in _PATH_KEYS:
-            self._path(value)
+            self._add_path(value)
         elif key in _TEXT_KEYS or len(value) > 1000 or "\n" in value:
-            self._text(value, is_patch=key in {"patch", "diff"})
+            self._add_text(value, is_patch=key in {"patch", "diff"})
             if key not in _TEXT_KEYS:
-                self._other(value)
+                self._add_unnamed(value)
         else:
             self._add(inputs=[f"{key}={value}"], hosts=hosts_in(value))
-            self._text(value)
-            self._other(value)
+            self._add_text(value)
+            self._add_unnamed(value)
 
     def _add_typed_text(self, value: str) -> None:
-        """Text typed into a running shell: a command, or the beginning of one."""
-        self._text(value)
-        text = "".join(sign for sign in value if sign.isprintable() or sign in "\n\t")
+        """Add text that is typed into a running shell: a command, or the beginning of one."""
+        self._add_text(value)
+        text = "".join(char for char in value if char.isprintable() or char in "\n\t")
         lines = text.replace("\r", "\n")
-        self._effects(effects_of(lines, self._setting))
-        if "('" in text or '("' in text:  # the program that runs may be an interpreter
-            self._effects(effects_of_words(("python", "-c", text), self._setting))
+        self._merge(effects_of(lines, self._setting))
+        if "('" in text or '("' in text:  # the running program may be an interpreter
+            self._merge(effects_of_words(("python", "-c", text), self._setting))
         last = lines.rpartition("\n")[2]
-        if last.strip():  # more may follow: any end of the last word, and any further word
-            self._effects(effects_of(f"{last}*", self._setting))
+        if last.strip():  # more may be typed later: the rest of the last word, and more words
+            self._merge(effects_of(f"{last}*", self._setting))
             if last.endswith(" "):
-                self._effects(effects_of(f"{last}.*", self._setting))
+                self._merge(effects_of(f"{last}.*", self._setting))
             first = last.split()[0].rpartition("/")[2]
             if len(first) >= 3 and GUARD_NAME.startswith(first):
                 self._add(commands=[(OPERATED, first)])
 
-    def _other(self, value: str) -> None:
-        """An input with an unknown name: it may be a path, or a command to the guard."""
+    def _add_unnamed(self, value: str) -> None:
+        """Add an input with an unknown name, which may be a path or a command to the guard."""
         paths = [] if " " in value else paths_in(value)
         paths = [join(self._cwd, self._at_home(path)) for path in paths]
         if self._access == "reads":
-            self._named += paths
+            self._read_by_name += paths
             return
         if " " not in value:
             self._add(given=paths)
             if self._access == "deletes" and "/" in value:
                 self._add(deletes=paths[:1])
         elif self._runs_code and len(value) < LONGEST_LINE:
-            self._effects(effects_of(value, self._setting))
+            self._merge(effects_of(value, self._setting))
         if GUARD_NAME in value.lower():
             self._add(commands=effects_of(value, self._setting).commands)
 
-    def _text(self, value: str, *, is_patch: bool = False) -> None:
-        """A text; of a patch, also the files that it names."""
+    def _add_text(self, value: str, *, is_patch: bool = False) -> None:
+        """Add a text; of a patch, also the files that it names."""
         self._add(texts=[value, joined(value)])
         if is_patch or _PATCH in value:
-            self._patch(value)
+            self._add_patched_files(value)
 
-    def _path(self, value: str) -> None:
+    def _add_path(self, value: str) -> None:
         if "://" in value and not value.startswith("file://"):
             self._add(hosts=hosts_in(value))
             return
@@ -300,7 +300,7 @@ class _Gathering:
             value = _unquote(value.removeprefix("file://").removeprefix("localhost"))
         self._add(**{self._access: [join(self._cwd, self._at_home(value))]})
 
-    def _patch(self, text: str) -> None:
+    def _add_patched_files(self, text: str) -> None:
         for line in text.split("\n"):
             for start, access in _PATCH_FILES:
                 if line.startswith(start):
@@ -310,7 +310,7 @@ class _Gathering:
                     if name != "/dev/null":
                         self._add(**{access: [join(self._cwd, self._at_home(name))]})
 
-    def _effects(self, effects: Effects) -> None:
+    def _merge(self, effects: Effects) -> None:
         self._add(**{field: getattr(effects, field) for field in _COLLECTED})
 
     def _at_home(self, path: str) -> str:
@@ -331,7 +331,7 @@ def types_into_shell(tool: str, inputs: Any) -> str | None:
     if not _is_terminal(tool):
         return None
     if isinstance(inputs, str):
-        return None  # taken for a command
+        return None  # it is a command
     if not isinstance(inputs, Mapping) or not _SHELL_KEYS.isdisjoint(map(_lower, inputs)):
         return None
     names = (key for key, value in inputs.items() if isinstance(value, str | list))
@@ -350,14 +350,14 @@ def _push_options(inputs: Mapping[str, Any]) -> Iterator[str]:
     for key, value in _values(inputs):
         name = key.lower()
         forces = "force" in name and "lease" not in name and "include" not in name
-        if value is True and forces and name != "force":  # which has its own rule
+        if value is True and forces and name != "force":  # `force` has its own rule
             yield "--force"
         elif isinstance(value, str) and name not in _TEXT_KEYS:
             yield from (word for word in value.split() if word.startswith(("-", "+")))
 
 
 def typed_keys(value: Any) -> str:
-    r"""What a call types, as one text; keys may have names, as those of tmux have.
+    r"""What a call types, as one text; keys may have names, as in tmux.
 
     >>> typed_keys(["rm x", "Enter"])
     'rm x\n'
@@ -371,21 +371,21 @@ def _lower(name: Any) -> str:
 
 
 def _values(inputs: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value with its name, also inside lists and mappings; a command may be a list."""
-    waiting: list[tuple[str, Any, int]] = [("", inputs, 0)]
-    while waiting:
-        key, value, depth = waiting.pop()
+    """Every value with its name, also in nested lists and mappings; a command may be a list."""
+    pending: list[tuple[str, Any, int]] = [("", inputs, 0)]
+    while pending:
+        key, value, depth = pending.pop()
         if depth > DEEPEST:
             raise TooLong(f"inputs nested deeper than {DEEPEST} levels")
         if isinstance(value, Mapping):
-            waiting += [(str(name), inner, depth + 1) for name, inner in value.items()]
-            waiting += [("command", words, depth + 1) for words in _words_in(value)]
+            pending += [(str(name), inner, depth + 1) for name, inner in value.items()]
+            pending += [("command", words, depth + 1) for words in _words_in(value)]
         elif isinstance(value, list | tuple):
             is_words = key.lower() in _SHELL_KEYS and all(isinstance(word, str) for word in value)
             if is_words and key.lower() != "commands":
                 yield key, list(value)
             else:
-                waiting += [(key, inner, depth + 1) for inner in value]
+                pending += [(key, inner, depth + 1) for inner in value]
         else:
             yield key, value
 
@@ -401,7 +401,7 @@ def _words_in(inputs: Mapping[Any, Any]) -> Iterator[list[str]]:
 
 
 def _unquote(text: str) -> str:
-    """A path of a URL: `%2E` is a dot."""
+    """The path of a URL with its escapes decoded: `%2E` is a dot."""
     first, *parts = text.split("%")
     for part in parts[:LONGEST_LINE]:
         try:
@@ -416,16 +416,16 @@ def _plain_text(value: Any) -> str:
 
 
 def _words_of(tool: str) -> frozenset[str]:
-    """`mcp__fs__read_file`, `ReadFile`, `read-file`: read, file."""
+    """The words in the name of a tool: `mcp__fs__read_file`, `ReadFile` and `read-file` have `read` and `file`."""
     name = tool.rpartition("__")[2].rpartition(".")[2]
-    spaced = "".join(f" {sign}" if sign.isupper() else sign for sign in name)
+    spaced = "".join(f" {char}" if char.isupper() else char for char in name)
     return frozenset(spaced.lower().replace("_", " ").replace("-", " ").split())
 
 
 def _access(tool: str) -> str:
-    """Whether the paths given to a tool are read, written or deleted.
+    """What a tool does to its paths: `reads`, `writes`, `alters` or `deletes`.
 
-    A tool reads if a verb in its name does, and none of its words does more: not `find_and_replace`.
+    A tool reads if its name has a verb that reads and none that changes: `find_and_replace` writes.
     """
     words = _words_of(tool) | {tool.lower()}
     if words & _DELETING or words & _MOVING:
@@ -436,7 +436,7 @@ def _access(tool: str) -> str:
 
 
 def _server(tool: str) -> str:
-    """The server of an MCP tool: `mcp__terminal__send` is of `terminal`."""
+    """The server of an MCP tool: `terminal` for `mcp__terminal__send`."""
     return tool.split("__")[1] if tool.count("__") > 1 else ""
 
 

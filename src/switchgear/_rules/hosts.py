@@ -6,12 +6,12 @@ from switchgear._rules.patterns import word_set
 from switchgear._rules.shell.parser import ShellCommand
 from switchgear._rules.shell.words import UNKNOWN
 
-_CALLS = word_set("""
+_CALLING = word_set("""
     curl wget http https xh nc ncat netcat telnet ssh scp sftp rsync ftp lftp aria2c socat openssl
     websocat ping dig nslookup host drill wscat grpcurl rclone sshpass curlie getent whois
     traceroute logger redis-cli psql mysql snmptrap mosquitto_pub mongosh kdig resolvectl
 """)
-"""Programs whose words may be hosts without a scheme before them."""
+"""Programs whose words may be hosts without a scheme."""
 _CLOUDS: dict[str, str] = {
     **dict.fromkeys(("aws", "s3cmd", "s5cmd"), "amazonaws.com"),
     **dict.fromkeys(("gsutil", "gcloud"), "googleapis.com"),
@@ -64,18 +64,18 @@ _PROVIDERS: dict[str, tuple[str, ...]] = {
     "SSH": (),
     "SWITCHGEAR": (),
 }
-"""The domains of a provider, by the first word of the variables with its keys."""
-SOMEWHERE = "an unknown host"
-"""Stands for a host that is known only at run time."""
-_CALL_VALUED = word_set("""
+"""The domains of each provider, by the first word of the variables that hold its keys."""
+UNKNOWN_HOST = "an unknown host"
+"""Stands for a host that is only known at run time."""
+_CALLING_VALUED = word_set("""
     -o -O -H -d -X -A -F -T -b -c -e -K -w -m -i -E -P -l -p --output --header --data --data-raw
     --request --data-binary --data-urlencode --form --user-agent --upload-file --cookie --cookie-jar
     --json --max-time --retry --write-out --output-document --post-data --post-file --body-data
     --directory-prefix
 """)
-
-
-_RELAYS = frozenset(("--resolve", "--connect-to"))
+"""Options of these programs whose value is not a host."""
+_REDIRECTING = frozenset(("--resolve", "--connect-to"))
+"""Options of `curl` that send a request to another address."""
 _HOST_OPTIONS = ("--host=", "--hostname=", "--server=")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -88,7 +88,7 @@ def hosts_in(text: str) -> Iterator[str]:
             end += 1
         host = host_of(text[at + 3 : end])
         if host:
-            yield SOMEWHERE if UNKNOWN in host else host
+            yield UNKNOWN_HOST if UNKNOWN in host else host
         at = text.find("://", end)
 
 
@@ -105,11 +105,11 @@ def host_of(authority: str) -> str:
 
 
 def may_call(program: str) -> bool:
-    return program in _CALLS or program in _CLOUDS or program == "gh"
+    return program in _CALLING or program in _CLOUDS or program == "gh"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its own address and not by what a name begins with.
+    """Whether a host is this machine: `localhost`, or a loopback address in any notation.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "127.1", "localhost", "::1", "2130706433")]
     [True, True, True, True, True]
@@ -136,7 +136,10 @@ def is_loopback(host: str) -> bool:
 
 
 def is_own_key(variable: str, host: str) -> bool:
-    """Whether a key may go to a host by the names of both: its provider's, or that of no known provider.
+    """Whether the key in a variable may go to a host.
+
+    It may go to this machine and to the provider that the variable is named after; a variable of no
+    known provider may go anywhere.
 
     >>> is_own_key("GITHUB_TOKEN", "api.github.com"), is_own_key("GITHUB_TOKEN", "github.com.evil.example")
     (True, False)
@@ -167,7 +170,7 @@ def called_by(command: ShellCommand) -> Iterator[str]:
     found = list(_hosts(program, rest))
     yield from found
     yield from _device_hosts(command)
-    if found and all(map(is_loopback, found)):  # what a proxy set in the same text gets after all
+    if found and all(map(is_loopback, found)):  # a proxy set in the same text gets the request
         for name, value in command.variables.items():
             if name.lower() in _PROXIES and value:
                 yield host_of(value.rpartition("//")[2].partition("/")[0])
@@ -191,22 +194,22 @@ def _hosts(program: str, rest: list[str]) -> Iterator[str]:
         yield "github.com"
     if program in {"kubectl", "oc"} and "cp" in rest:
         yield "a cluster"
-    if program in _CALLS:
+    if program in _CALLING:
         yield from _hosts_in_words(program, rest)
 
 
 def _hosts_in_words(program: str, rest: list[str]) -> Iterator[str]:
-    """The hosts in the words of a program that calls one; an unknown one is `SOMEWHERE`."""
+    """The hosts in the words of a program that calls hosts; `UNKNOWN_HOST` if none can be known."""
     if program == "openssl" and "s_client" not in rest:
         return
     before, found = "", False
     for word in rest:
-        if before in _RELAYS or word.startswith(_HOST_OPTIONS):
+        if before in _REDIRECTING or word.startswith(_HOST_OPTIONS):
             # --resolve name:port:address, --connect-to name:port:host:port, --host=host
             parts = word.partition("=")[2] if word.startswith("-") else word
-            named_there = parts.split(":")[2:3] if before in _RELAYS else [parts]
-            yield from (host_of(part) for part in named_there if part)
-        is_plain = "://" not in word and not word.startswith("-") and before not in _CALL_VALUED
+            addresses = parts.split(":")[2:3] if before in _REDIRECTING else [parts]
+            yield from (host_of(address) for address in addresses if address)
+        is_plain = "://" not in word and not word.startswith("-") and before not in _CALLING_VALUED
         if is_plain and not word.startswith("@"):
             authority = word.partition("/")[0]
             host = host_of(authority)
@@ -220,7 +223,7 @@ def _hosts_in_words(program: str, rest: list[str]) -> Iterator[str]:
         found = found or "://" in word
         before = word
     if not found and (program == "lftp" or any(UNKNOWN in word for word in rest)):
-        yield SOMEWHERE
+        yield UNKNOWN_HOST
 
 
 def _is_number(host: str) -> bool:

@@ -1,7 +1,7 @@
-"""Program text that an interpreter is given on the command line: what it names, and whether it acts.
+"""Program text on the command line of an interpreter: what it names, and whether it changes anything.
 
-No language is parsed. Texts in quotes are what code names; a handful of words show whether it
-writes, deletes or starts something. Texts that are put together of pieces are joined first.
+No language is parsed. Code names what is in its quotes; a handful of words show whether it writes,
+deletes or starts something. Texts that the code concatenates are joined first.
 """
 
 from typing import TYPE_CHECKING
@@ -29,9 +29,9 @@ _ACTS = (
 )
 """Further words with which code may change what it names."""
 MOST_TEXTS = 1_500
-"""Different texts in quotes of one piece of code that are checked; code with more is refused."""
+"""Maximum number of distinct quoted texts in one piece of code; code with more is refused."""
 LONGEST_CODE = 100_000
-"""Characters of code that are searched for what it computes."""
+"""Maximum characters of code that are searched for computed texts and variables."""
 _COMPUTES = (
     *("b64decode", "fromhex", "unhexlify", "rot13", "rot_13", "decompress", "chr(", "[::-1]"),
     *("atob(", "fromcharcode", "'base64'", '"base64"', "'hex'", '"hex"', "pack(", "codecs.decode"),
@@ -48,11 +48,11 @@ _OPENS = (
 )
 _CODE_FLAGS = ("-c", "-e", "-r", "-E", "--eval", "eval", "-p", "--print", "--run", "--execute")
 _CODE_OPTIONS = tuple(f"{flag}=" for flag in _CODE_FLAGS if flag.startswith("--"))
-_CODE_SIGNS = (" ", "(", "'", '"', "`", ";")
+_CODE_CHARS = (" ", "(", "'", '"', "`", ";")
 """A short option with one of these has code attached: `-c'import os'`."""
 _PIECES = ("'+'", '"+"', "' + '", '" + "', "' . '", '" . "', "''", '""', "' '", '" "')
 _DOTS = ("'.'", '"."')
-"""Between two texts they are joined; alone it is the current folder."""
+"""Between two texts a dot joins them; alone it is the current folder."""
 
 
 def code_of(command: "ShellCommand") -> str:
@@ -64,7 +64,7 @@ def code_of(command: "ShellCommand") -> str:
             texts.append(next(behind, ""))
         elif flag.startswith(_CODE_OPTIONS):
             texts.append(flag.partition("=")[2])
-        if is_short(flag) and any(sign in flag for sign in _CODE_SIGNS):
+        if is_short(flag) and any(char in flag for char in _CODE_CHARS):
             texts.append(flag[1:])
     if command.piped is not None:
         texts.append(command.piped)
@@ -103,7 +103,7 @@ def quoted_in(code: str) -> list[str]:
         if end < 0:
             break
         text = code[at + 1 : end]
-        if any(code in text for code in _CODES):
+        if any(escape in text for escape in _NUMERIC_ESCAPES):
             text = unescaped(text)
         if escaped or "\\" in text:
             text = text.replace("\\'", "'").replace('\\"', '"').replace("\\n", "\n")
@@ -115,16 +115,16 @@ def quoted_in(code: str) -> list[str]:
     return list(found)
 
 
-_CODES = ("\\x", "\\u", "\\0", "\\1")
-"""The beginning of numeric escapes."""
+_NUMERIC_ESCAPES = ("\\x", "\\u", "\\0", "\\1")
+"""How numeric escapes begin."""
 _PAIRS = {"(": ")", "{": "}", "[": "]", "<": ">"}
 _QUOTES = ("qx", "qq", "qw", "q", "%x", "%q", "%Q", "%w", "%W")
 
 
 def bracketed_in(code: str) -> list[str]:
-    """The texts in other quotes of Perl and Ruby: `qx{…}`, `%x(…)`, `<*.c>`. Raises `TooLong`."""
+    """The texts in the special quotes of Perl and Ruby: `qx{…}`, `%x(…)`, `<*.c>`. Raises `TooLong`."""
     found: list[str] = []
-    for quote in (*_QUOTES, "unlink "):
+    for quote in (*_QUOTES, "unlink "):  # unlink <*.c>
         parts = code.split(quote)[1:]
         if len(parts) > MOST_TEXTS:
             raise TooLong(f"more than {MOST_TEXTS} texts in {quote.strip()} in one piece of code")
@@ -135,12 +135,14 @@ def bracketed_in(code: str) -> list[str]:
     return [text for text in found if text]
 
 
+PACKAGE_PATH = "/usr/lib/python3/site-packages/switchgear"
+"""Stands for the folder of the installed package, which code may look up."""
 _PRINTS = word_list("print puts say echo console log process stdout write n io")
-"""The words of code that only prints."""
+"""The only words in code that only prints."""
 
 
 def printed_by(code: str) -> str | None:
-    """What a piece of code prints that only prints texts; `None`: not known.
+    """The output of code that only prints quoted texts; `None` if the output is unknown.
 
     >>> printed_by("print('rm ' + 'x')"), printed_by("print(f('x'))")
     ('rm x', None)
@@ -150,11 +152,11 @@ def printed_by(code: str) -> str | None:
     bare = code
     for text in texts:
         bare = bare.replace(text, " ", 1)
-    words = "".join(sign if sign.isalnum() else " " for sign in bare).split()
+    words = "".join(char if char.isalnum() else " " for char in bare).split()
     if texts and words and all(word in _PRINTS for word in words):
         return "\n".join(texts)
     is_path = "switchgear" in code and ("__path__" in code or "__file__" in code)
-    return "/usr/lib/python3/site-packages/switchgear" if is_path else None
+    return PACKAGE_PATH if is_path else None
 
 
 def reads_input(command: "ShellCommand") -> bool:
@@ -182,9 +184,9 @@ def variables_in(code: str) -> list[str]:
         return []
     names: list[str] = []
     name = ""
-    for sign in code[:LONGEST_CODE] + " ":
-        if sign.isupper() or sign == "_" or (name and sign.isdigit()):
-            name += sign
+    for char in code[:LONGEST_CODE] + " ":
+        if char.isupper() or char == "_" or (name and char.isdigit()):
+            name += char
         else:
             if len(name) > 3 and holds_key(name.strip("_")):
                 names.append(name.strip("_"))
@@ -193,17 +195,17 @@ def variables_in(code: str) -> list[str]:
 
 
 def computes_code(code: str) -> bool:
-    """Whether code runs, opens or deletes something that it has decoded or computed."""
+    """Whether code runs, opens or deletes something that it decodes or computes."""
     small = code[:LONGEST_CODE].lower()
     if not any(word in small for word in _COMPUTES):
         return False
     squeezed = small.replace(" ", "")
-    if any(f"{act}(" in squeezed and _takes_computed(squeezed, f"{act}(") for act in _RUNS):
+    if any(f"{act}(" in squeezed and _has_computed_argument(squeezed, f"{act}(") for act in _RUNS):
         return True
-    return any(_takes_computed(squeezed, f"{act}(") for act in _OPENS)
+    return any(_has_computed_argument(squeezed, f"{act}(") for act in _OPENS)
 
 
-def _takes_computed(code: str, call: str) -> bool:
+def _has_computed_argument(code: str, call: str) -> bool:
     """Whether a call has a decoded text in its first argument."""
     at = code.find(call)
     for _ in range(20):

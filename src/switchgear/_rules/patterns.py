@@ -1,7 +1,7 @@
 """Patterns with bounded matching time: globs over names, paths, words and texts.
 
 The author of a rule may write any pattern, and an agent may write any text; neither
-can make the other slow. Matching goes back to the last star at most, never to all of them.
+can make matching slow, because it only ever backtracks to the last star.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +12,10 @@ T = TypeVar("T")
 LONGEST_PATTERN = 500
 LONGEST_NAME = 255
 ANY = "\ue004"
-"""Any text, also one that begins with a dot: what `find -name '*'` finds."""
+"""A star that also matches names with a leading dot, as in `find -name '*'`."""
 
 
 def word_list(text: str) -> tuple[str, ...]:
-    """The words of a table that is written as one text."""
     return tuple(text.split())
 
 
@@ -34,7 +33,7 @@ def is_glob(path: str) -> bool:
 
 
 def name_matches(pattern: str, name: str) -> bool:
-    """Whether a name matches: `*` is any text, `?` one character; upper case is lower case.
+    """Whether a name matches, ignoring case: `*` is any text, `?` one character.
 
     >>> name_matches("mcp__*__delete*", "mcp__github__delete_file")
     True
@@ -43,7 +42,7 @@ def name_matches(pattern: str, name: str) -> bool:
     if not is_wild(pattern):
         return pattern == name
     if "?" in pattern:
-        return _matches(pattern, name, "*", _same_letter)
+        return _matches(pattern, name, "*", _char_matches)
     first, *pieces, last = pattern.split("*")
     if len(name) < len(first) + len(last) or not name.startswith(first):
         return False
@@ -51,16 +50,16 @@ def name_matches(pattern: str, name: str) -> bool:
 
 
 def glob_matches(pattern: str, text: str) -> bool:
-    """The same as a shell does it: letters as they are, and `[…]` is any one character.
+    """Whether a text matches as in a shell: with case, and `[…]` is any one character.
 
     >>> glob_matches("*.tar.*", "a.tar.gz"), glob_matches("[ab]*", "xy")
     (True, True)
     """
-    return _matches(unbracketed(pattern), text, "*", _same_letter)
+    return _matches(unbracketed(pattern), text, "*", _char_matches)
 
 
 def unbracketed(pattern: str) -> str:
-    """A glob with `?` for every `[…]`: it matches at least as much.
+    """A glob with `?` for every `[…]`; it matches everything that the original matches, or more.
 
     >>> unbracketed("set[t]ings[!.].json"), unbracketed("a[b")
     ('set?ings?.json', 'a[b')
@@ -83,16 +82,18 @@ def unbracketed(pattern: str) -> str:
 
 
 def path_matches(pattern: str, path: str) -> bool:
-    """Whether a whole path matches: `*` and `?` stay between slashes, `**` is any folders.
+    """Whether a whole path matches: `*` and `?` do not match slashes, `**` matches any folders.
 
     >>> path_matches("/home/me/**", "/home/me/a/b"), path_matches("/home/*", "/home/me/a")
     (True, False)
     """
-    return _matches(_parts(pattern), _parts(path), "**", _same_part)
+    return _matches(_parts(pattern), _parts(path), "**", _part_matches)
 
 
 def required_text(pattern: str) -> str:
-    """A text that every path has in it which matches: looking for it is quicker than matching.
+    """The longest literal part of a pattern; every matching path contains it.
+
+    Searching for it is faster than matching.
 
     >>> required_text("**/.claude/settings*.json"), required_text("**")
     ('.claude', '')
@@ -117,22 +118,22 @@ def path_is_above(path: str, pattern: str) -> bool:
         return _is_above_somewhere(parts, found)
     if len(parts) >= len(found) or "**" in found[: len(parts)]:
         return False
-    return all(_either(one, other) for one, other in zip(parts, found, strict=False))
+    return all(_overlap(one, other) for one, other in zip(parts, found, strict=False))
 
 
 def _is_above_somewhere(parts: list[str], found: list[str]) -> bool:
-    """The same for a path with `**`: its last names may be those of any folder above."""
+    """`path_is_above` for a path with `**`, whose last names may occur in any folder."""
     at = parts.index("**")
     last = [part for part in parts[at + 1 :] if part != "**"]
-    if not last or "**" in found[:-1] or not all(map(_either, parts[:at], found[:at])):
+    if not last or "**" in found[:-1] or not all(map(_overlap, parts[:at], found[:at])):
         return False
     folders = found[: -1 if len(found) > 1 else 0]
     starts = range(at, len(folders) - len(last) + 1)
-    return any(all(map(_either, last, folders[start:])) for start in starts)
+    return any(all(map(_overlap, last, folders[start:])) for start in starts)
 
 
 def paths_meet(wild: str, pattern: str) -> bool:
-    """Whether a path that the shell would complete (`.clau*/x`) can be one that matches.
+    """Whether a glob that the shell would expand (`.clau*/x`) can give a path that matches.
 
     >>> paths_meet("/w/**/*.db", "/w/a/b/state.db"), paths_meet("/w/*.db", "/w/a/state.db")
     (True, False)
@@ -144,7 +145,7 @@ def paths_meet(wild: str, pattern: str) -> bool:
         return _meets_at_end(parts, [part for part in found if part != "**"])
     if "**" in parts and "**" in found[:-1]:
         return False
-    if found[-1:] == ["**"]:  # anything below, and the folder itself
+    if found[-1:] == ["**"]:  # the folder itself and everything below
         found = found[:-1]
         parts = parts if "**" in parts else parts[: len(found)]
     if "**" in parts and any(is_wild(part) for part in found):
@@ -157,19 +158,19 @@ def paths_meet(wild: str, pattern: str) -> bool:
         parts, found = parts[:at] + last, found[:at] + found[len(found) - len(last) :]
     if len(parts) != len(found):
         return False
-    return all(_either(one, other) for one, other in zip(parts, found, strict=False))
+    return all(_overlap(one, other) for one, other in zip(parts, found, strict=False))
 
 
 def _meets_at_end(parts: list[str], last: list[str]) -> bool:
-    """The same for a pattern that begins with `**`: its first folder must occur literally."""
+    """`paths_meet` for a pattern that begins with `**`; its first folder must occur literally."""
     if len(last) < 2 or len(parts) < len(last):
         return False
     found = parts[len(parts) - len(last) :]
-    return found[0] == last[0] and all(map(_either, found, last))
+    return found[0] == last[0] and all(map(_overlap, found, last))
 
 
 def text_contains(pattern: str, text: str) -> bool:
-    """Whether the pieces between the stars of a pattern are in one line of the text, in order.
+    """Whether one line of a text contains the pieces between the stars of a pattern, in order.
 
     >>> text_contains("DROP * production", "then drop table users in production")
     True
@@ -194,16 +195,16 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
 
 
-def _same_letter(pattern: str, letter: str) -> bool:
+def _char_matches(pattern: str, letter: str) -> bool:
     return pattern in ("?", letter)
 
 
-def _same_part(pattern: str, part: str) -> bool:
-    return _matches(pattern, part, "*", _same_letter) if is_wild(pattern) else pattern == part
+def _part_matches(pattern: str, part: str) -> bool:
+    return _matches(pattern, part, "*", _char_matches) if is_wild(pattern) else pattern == part
 
 
-def _either(one: str, other: str) -> bool:
-    """Whether a name can match both; a leading star does not match a leading dot."""
+def _overlap(one: str, other: str) -> bool:
+    """Whether some name matches both globs; a leading star does not match a leading dot."""
     if one == other:
         return True
     one = unbracketed(one)
@@ -211,37 +212,37 @@ def _either(one: str, other: str) -> bool:
         return False
     one = one.replace(ANY, "*")
     if not (is_wild(one) and is_wild(other)):
-        return _same_part(one, other) or _same_part(other, one)
+        return _part_matches(one, other) or _part_matches(other, one)
     if len(one) > LONGEST_NAME or len(other) > LONGEST_NAME:
         return not (one.strip("*?") and other.strip("*?"))
-    # Row by row: whether the beginnings of both can stand for the same text.
+    # Row by row: whether the beginnings of both globs can match the same text.
     row = [not other[:end].strip("*") for end in range(len(other) + 1)]
-    for sign in one:
-        before, row = row, [row[0] and sign == "*"]
+    for char in one:
+        before, row = row, [row[0] and char == "*"]
         for end, letter in enumerate(other, 1):
-            if "*" in {sign, letter}:
+            if "*" in {char, letter}:
                 row.append(before[end] or row[-1])
             else:
-                row.append(before[end - 1] and ("?" in {sign, letter} or sign == letter))
+                row.append(before[end - 1] and ("?" in {char, letter} or char == letter))
     return row[-1]
 
 
 def _matches(
-    pattern: Sequence[T], found: Sequence[T], star: T, same: Callable[[T, T], bool]
+    pattern: Sequence[T], items: Sequence[T], star: T, item_matches: Callable[[T, T], bool]
 ) -> bool:
     """Compare from left to right; after a mismatch, the last star takes one more item."""
-    at = looked = 0
-    star_at, star_looked = -1, 0
-    while looked < len(found):
+    at = item_at = 0
+    star_at, star_item_at = -1, 0
+    while item_at < len(items):
         if at < len(pattern) and pattern[at] == star:
-            star_at, star_looked = at, looked
+            star_at, star_item_at = at, item_at
             at += 1
-        elif at < len(pattern) and same(pattern[at], found[looked]):
+        elif at < len(pattern) and item_matches(pattern[at], items[item_at]):
             at += 1
-            looked += 1
+            item_at += 1
         elif star_at >= 0:
-            star_looked += 1
-            at, looked = star_at + 1, star_looked
+            star_item_at += 1
+            at, item_at = star_at + 1, star_item_at
         else:
             return False
     return all(left == star for left in pattern[at:])

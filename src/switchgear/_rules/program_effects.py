@@ -1,7 +1,7 @@
-"""What a program does to the words it is given: which files it changes or deletes, which hosts it calls.
+"""What a program does with its arguments: which files it changes or deletes, which hosts it calls.
 
-Judged by role. Programs of `_HOW` are known word by word; those of `readers.py` are known to only
-read. Every other program may do anything to whatever one of its words, options or texts names: those
+The arguments of the programs in `_PROGRAM_EFFECTS` are interpreted; the programs in `readers.py` only
+read. Every other program may do anything to the paths that its words, options or texts name: those
 paths are `given` to it.
 """
 
@@ -12,6 +12,7 @@ from switchgear._rules.hosts import called_by, hosts_in, may_call
 from switchgear._rules.interpreter_code import (
     DELETES,
     INTERPRETERS,
+    PACKAGE_PATH,
     WRITES,
     bracketed_in,
     code_of,
@@ -37,7 +38,7 @@ DELETES_ALL = frozenset(
         *(f"mkfs.{kind}" for kind in ("exfat", "ntfs", "f2fs", "minix")),
     )
 )
-"""Programs that delete what they are given; a new file system deletes what was on the disk."""
+"""Programs that delete the paths in their arguments; a new file system deletes everything on a disk."""
 COPIES = frozenset(("cp", "install", "rsync", "scp", "gcp", "ditto"))
 _TAKES_PATHS = DELETES_ALL | _ALTERS_ALL | {"mv", "cp", "tee", "truncate"}
 _UNPACKS = frozenset(("tar", "bsdtar", "gtar", "unzip", "7z", "7za", "cpio", "unrar", "ar", "pax"))
@@ -47,11 +48,11 @@ _BACKUPS = tuple(
     for folder in _TEMPORARY
     for name in ("switchgear.", ".claude", ".codex", ".gemini", ".qwen", ".opencode", ".pi")
 )
-"""Copies of the guard's files in folders that are no project's, see `without_backups`."""
+"""Prefixes of backups of the guard's files in temporary folders, see `without_backups`."""
 _GUARD_PROGRAMS = frozenset(("switchgear", "switchgear-hook"))
-_LEAVES_OUT = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
+_EXCLUDING = ("exclude", "ignore", "skip", "omit", "without", "except", "deselect", "prune")
 """Parts of long options that exclude something."""
-_LEAVES_OUT_SHORT: dict[str, tuple[str, ...]] = {
+_EXCLUDING_SHORT: dict[str, tuple[str, ...]] = {
     "tree": ("-I",),
     "fd": ("-E",),
     "zip": ("-x",),
@@ -61,37 +62,37 @@ _LEAVES_OUT_SHORT: dict[str, tuple[str, ...]] = {
     "7z": ("-x",),
     "du": ("-X",),
 }
-_SAYS = word_set("""
+_MESSAGE_OPTIONS = word_set("""
     -m --message --title --body --description --comment --subject --notes --summary --reason --why
     --label --author --grep --name
 """)
-"""Options whose value is a text for people."""
+"""Options whose value is a message for humans."""
 _PROMPTED = word_set("""
     claude codex gemini qwen opencode aider llm goose redis-cli valkey-cli keydb-cli xargs
 """)
 """Programs whose words are not files: prompts for agents, queries for servers."""
-_USED_HERE_BY = (
+_CREDENTIAL_PREFIXES = (
     *("--cacert=", "--cert=", "--key=", "--ca-certificate=", "--private-key=", "--cafile="),
     *("--defaults-file=", "--defaults-extra-file=", "--ssl-", "--tls"),
 )
-_USED_HERE = word_set("""
+_CREDENTIAL_OPTIONS = word_set("""
     -i --cacert --cert --key -E --netrc-file --capath --identity --ca-certificate --certificate
     --private-key --rsh --proxy-cacert --cafile --ssl-ca --ssl-cert --ssl-key
 """)
-"""Options whose file is a credential of the client, and is not sent."""
+"""Options whose file is a credential of the client, which is not sent."""
 _SEPARATORS = "\"'`()[]{}<>|;&,=\n\t"
-_GENTLE_MODES = frozenset("+rwxXugoast=,01234567")
+_MODE_CHARS = frozenset("+rwxXugoast=,01234567")
 ENVIRONMENT = "/proc/self/environ"
-"""The file in which all variables are."""
+"""The file that contains all environment variables."""
 MOST_PATHS = 1_500
 """Maximum number of paths of one call that are checked."""
 MOST_TOKENS = 400
-"""Words of one text that may be paths."""
+"""Maximum number of words of one text that are checked as paths or commands."""
 _LONGEST_CLUSTER = 6
 
 
 class Effects(NamedTuple):
-    """What a command, a text or a tool call would do, as far as known without executing it.
+    """What a command, a text or a tool call would do, as far as known without running it.
 
     Paths are absolute, as written: links are not followed.
     """
@@ -101,27 +102,27 @@ class Effects(NamedTuple):
     deletes: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
-    """Files named to a program or a tool of which it is not known that it only reads them."""
+    """Files that are named to a program or a tool that may do more than read them."""
     alters: tuple[str, ...] = ()
-    """Paths whose rights, owner or place in their folder change, with all that is below."""
+    """Paths whose permissions, owner or name change, with everything below them."""
     sweeps: tuple[str, ...] = ()
     """What git discards, as `kind:folder`; the kinds are those of `_hooks.git_state.swept`."""
     patches: tuple[str, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
-    """The programs that really run, each with its words; the first is a bare name."""
+    """The programs that run, each with its words; the first word is a name without a folder."""
     runs: tuple[str, ...] = ()
-    """Files that are run: scripts given to a shell, programs named by their path."""
+    """Files that are run: scripts of a shell, programs named by their path."""
     sends: tuple[str, ...] = ()
-    """The files read that go to a host, through a pipe or a command."""
+    """Files whose contents go to a host, through a pipe or a command."""
     variables: tuple[str, ...] = ()
-    """Variables that hold a key and go to a host that is not its provider's, as `NAME to host`."""
+    """Variables with keys that go to a host other than their provider's, as `NAME to host`."""
     texts: tuple[str, ...] = ()
-    """What is written, sent or run, as text."""
+    """The texts that are written, sent or run."""
     inputs: tuple[str, ...] = ()
     """The single values among the inputs, as `name=value`."""
     tool: str = ""
     unread: str = ""
-    """Why some of it could not be judged, if it could not."""
+    """Why a part of the call cannot be checked; empty if everything can."""
 
 
 TOUCHED = Effects._fields[: Effects._fields.index("commands")]
@@ -129,7 +130,7 @@ TOUCHED = Effects._fields[: Effects._fields.index("commands")]
 
 
 class _Call(NamedTuple):
-    """A command, taken apart."""
+    """A command, split into its parts."""
 
     command: ShellCommand
     rest: list[str]
@@ -137,23 +138,23 @@ class _Call(NamedTuple):
     words: list[str]
     """The words that are not options."""
     paths: list[str]
-    """The same as paths."""
+    """The same words as absolute paths."""
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """The paths behind the verb, as in `git rm a b`."""
+        """The paths after the verb, as in `git rm a b`."""
         return tuple(self.paths[1:])
 
-    def seen(self, word: str) -> str:
+    def absolute(self, word: str) -> str:
         return join(self.command.cwd, word)
 
 
 def touched_by(command: ShellCommand) -> Effects:
-    """What one command touches, as far as its program is known."""
+    """What one command touches, as far as known."""
     program, *given = command.words
     rest = list(_significant(program, given))
     plain = [word for word in rest if word and not word.startswith("-")]
-    if program in _TAKES_PATHS:  # "$(ls | head -1)": any of the lines
+    if program in _TAKES_PATHS:  # "$(ls | head -1)" may be any of the lines
         plain = [line for word in plain for line in word.split("\n")]
     call = _Call(command, rest, plain, [join(command.cwd, path) for path in plain])
     hosts = tuple(called_by(command))
@@ -163,9 +164,10 @@ def touched_by(command: ShellCommand) -> Effects:
 
 
 def without_backups(touch: Effects, live: Sequence[str]) -> Effects:
-    """A copy without what it writes to temporary folders, where the folders in `live` are elsewhere.
+    """The effects of a copy, without backups of the guard's files in temporary folders.
 
-    `live` are those with the guard's own files: the workspace and the home.
+    `live` are the folders with the guard's own files: the workspace and the home folder. If one of
+    them is temporary itself, nothing is left out.
     """
     if any(folder in _TEMPORARY or folder.startswith(_BACKUPS) for folder in live):
         return touch
@@ -175,7 +177,7 @@ def without_backups(touch: Effects, live: Sequence[str]) -> Effects:
 
 
 def handled_by(command: ShellCommand) -> Effects:
-    """What a program that only starts another one touches, by its own words."""
+    """What a wrapper, a program that only starts another one, touches with its own words."""
     program, *given = command.words
     rest = list(_significant(program, given))
     found = tuple(_tokens(_Call(command, rest, [], []), rest))
@@ -183,31 +185,31 @@ def handled_by(command: ShellCommand) -> Effects:
 
 
 def _known_effect(program: str, call: _Call) -> Effects:
-    if call.command.foreign:  # a file of that name, which may be any program
-        return _handles(call)
+    if call.command.foreign:  # a file of that name can be any program
+        return _unknown_program(call)
     if program.startswith(INTERPRETERS):
         return _program_text_effect(call)
-    how = _HOW.get(program)
+    how = _PROGRAM_EFFECTS.get(program)
     if how is not None:
         return how(call)
     if program in _PROMPTED or only_reads(program, call.command.words[1:]):
         return Effects()
-    return _handles(call)
+    return _unknown_program(call)
 
 
 def _significant(program: str, rest: Sequence[str]) -> Iterator[str]:
     """The words, without the values of options that exclude or describe something."""
     skips = False
-    short = _LEAVES_OUT_SHORT.get(program, ())
+    short = _EXCLUDING_SHORT.get(program, ())
     for word in rest:
         if skips:
             skips = False
             continue
         name, equals, _ = word.partition("=")
         small = name.lower()
-        leaves_out = name.startswith("--") and any(part in small for part in _LEAVES_OUT)
-        leaves_out = leaves_out and not name.startswith(("--no-", "--skip-"))
-        if leaves_out or word in short or name in _SAYS:
+        excludes = name.startswith("--") and any(part in small for part in _EXCLUDING)
+        excludes = excludes and not name.startswith(("--no-", "--skip-"))
+        if excludes or word in short or name in _MESSAGE_OPTIONS:
             skips = not equals
         elif not (short and word.startswith(short)) and not word.startswith((":!", ":(exclude)")):
             yield word
@@ -219,38 +221,40 @@ def _read_by(call: _Call, *, is_calling: bool) -> tuple[str, ...]:
         shows = not words or words[0] in {"-p", "-x", "-0"}
         return (ENVIRONMENT,) if shows or call.command.words[0] == "printenv" else ()
     if call.command.words[0] in {"echo", "printf"}:
-        return ()  # their words are texts
+        return ()  # they print their words
     if not is_calling:
-        return tuple(call.seen(word) for word in words if word and "://" not in word)
+        return tuple(call.absolute(word) for word in words if word and "://" not in word)
     texts = call.command.here_texts
-    used = values_of(words, _USED_HERE)
+    used = values_of(words, _CREDENTIAL_OPTIONS)
     sent = [
         path
         for word in words
-        if len(word) < LONGEST_PATH and word not in used and not word.startswith(_USED_HERE_BY)
+        if len(word) < LONGEST_PATH
+        and word not in used
+        and not word.startswith(_CREDENTIAL_PREFIXES)
         for path in _sent_in(word)
     ]
-    if call.command.words[0] in {"sftp", "ftp", "lftp"}:  # orders to put files
+    if call.command.words[0] in {"sftp", "ftp", "lftp"}:  # commands that upload files
         texts += [word for word in words if " " in word]
         texts.append(call.command.piped or "")
     sent += [path for text in texts for path in _paths_in_text(text)]
-    return tuple(map(call.seen, sent))
+    return tuple(map(call.absolute, sent))
 
 
 def _sent_in(word: str) -> Iterator[str]:
     """The files that a word may send: `@file`, `name=<file`, `--post-file=file`, `-Tfile`."""
     if " " not in word:
         yield word
-    for sign in "=@<:":
-        if sign in word:
-            named = word.rpartition(sign)[2].partition(";")[0]
+    for char in "=@<:":
+        if char in word:
+            named = word.rpartition(char)[2].partition(";")[0]
             yield from (name.strip("\"'") for name in named.split(",", MOST_TOKENS))
     if is_short(word):
         yield from (word[at:].lstrip("@") for at in range(2, min(len(word), _LONGEST_CLUSTER)))
 
 
-def _handles(call: _Call) -> Effects:
-    """An unknown program may do anything to the paths in its words and here documents."""
+def _unknown_program(call: _Call) -> Effects:
+    """The effects of an unknown program, which may do anything to the paths in its words and input."""
     return Effects(given=tuple(_tokens(call, [*call.rest, *call.command.input_texts])))
 
 
@@ -265,13 +269,13 @@ def _tokens(call: _Call, words: Sequence[str]) -> Iterator[str]:
         raise TooLong(f"a command with more than {MOST_PATHS} words")
     for word in words:
         for path in paths_in(word):
-            yield call.seen(path)
+            yield call.absolute(path)
 
 
 def paths_in(word: str) -> list[str]:
-    """The paths that a word may hold: itself, behind `=`, between colons, behind short options.
+    """The paths that a word may contain: the word itself, parts after `=`, `:` or short options.
 
-    Of a text with blanks, each word that looks like a path.
+    In a text with blanks, every word that looks like a path.
 
     >>> paths_in("--out=a/b"), paths_in("-sofile"), paths_in("rm a/b; x")
     (['--out=a/b', 'a/b'], ['ofile', 'file', 'ile', 'le', 'e'], ['a/b'])
@@ -290,16 +294,16 @@ def paths_in(word: str) -> list[str]:
         found += [word[at:] for at in range(2, min(len(word), 2 + _LONGEST_CLUSTER))]
     if "@" in word:
         found.append(word.rpartition("@")[2])
-    if any(sign in word for sign in "\"'`(<>|;&,{"):
+    if any(char in word for char in "\"'`(<>|;&,{"):
         found += _paths_in_text(word)
     return [path for path in found if path]
 
 
 def _paths_in_text(text: str) -> list[str]:
     """The words of a text that look like paths: with a slash, a dot or a star in them. Raises `TooLong`."""
-    for sign in _SEPARATORS:
-        if sign in text:
-            text = text.replace(sign, " ")
+    for char in _SEPARATORS:
+        if char in text:
+            text = text.replace(char, " ")
     found = {
         word.rstrip(".:!?"): None
         for words in text.split()
@@ -320,41 +324,41 @@ def _writes(call: _Call) -> Effects:
 
 
 def _alters(call: _Call) -> Effects:
-    """Adding rights leaves a project usable; removing them does not."""
+    """Adding permissions only counts as writing, because the files stay usable."""
     program = call.command.words[0]
     words = [word for word in call.rest if not word.startswith("--")]
     modes = [word for word in words if len(word) > 1 or word.isdigit()]
-    gentle = program == "chmod" and not any(_takes_away(word) for word in modes[:2])
+    only_adds = program == "chmod" and not any(_removes_rights(word) for word in modes[:2])
     paths = tuple(call.paths)
-    return Effects(writes=paths) if gentle else Effects(writes=paths, alters=paths)
+    return Effects(writes=paths) if only_adds else Effects(writes=paths, alters=paths)
 
 
-def _takes_away(mode: str) -> bool:
-    """Whether a mode of `chmod` removes rights of the owner: `000`, `a-w`, `u=`."""
+def _removes_rights(mode: str) -> bool:
+    """Whether a mode of `chmod` removes permissions of the owner: `000`, `a-w`, `u=`."""
     if mode.isdigit():
         owner = mode[-3:-2] or "0"
         return owner not in {"7", "6"}
-    return set(mode) <= (_GENTLE_MODES | {"-"}) and ("-" in mode or "=" in mode)
+    return set(mode) <= (_MODE_CHARS | {"-"}) and ("-" in mode or "=" in mode)
 
 
 def _links(call: _Call) -> Effects:
-    """A file with a second name can be changed by that name; a file replaced by a link is lost."""
+    """A link lets a file be changed by another name, and replaces a file that has the link's name."""
     if len(call.paths) < 2 and "-t" not in call.rest:
         return Effects(given=_other_paths(call), writes=tuple(call.paths))
-    return Effects(writes=_target(call), alters=tuple(call.paths[-1:]), given=_other_paths(call))
+    return Effects(writes=_targets(call), alters=tuple(call.paths[-1:]), given=_other_paths(call))
 
 
 def _finding(call: _Call) -> Effects:
-    found = tuple(call.seen(path) for path in finds(call.rest))
+    found = tuple(call.absolute(path) for path in finds(call.rest))
     named = values_of(call.rest, {"-fprint", "-fprintf", "-fls", "-fprint0"})
     deletes = found if "-delete" in call.rest else ()
-    return Effects(writes=tuple(map(call.seen, named)), deletes=deletes)
+    return Effects(writes=tuple(map(call.absolute, named)), deletes=deletes)
 
 
 def _moves(call: _Call) -> Effects:
-    sources = call.paths if _into(call) else call.paths[:-1]
+    sources = call.paths if _target_folder(call) else call.paths[:-1]
     return Effects(
-        writes=_target(call),
+        writes=_targets(call),
         deletes=tuple(sources),
         alters=tuple(call.paths[-1:]),
         given=_other_paths(call, *call.words),
@@ -362,28 +366,28 @@ def _moves(call: _Call) -> Effects:
 
 
 def _copies(call: _Call) -> Effects:
-    target = _target(call)
+    target = _targets(call)
     program = call.command.words[0]
-    clears = any(word.startswith(("--delete", "--del")) for word in call.rest)  # rsync
-    takes = any(word == "--remove-source-files" for word in call.rest)
+    deletes_target = any(word.startswith(("--delete", "--del")) for word in call.rest)  # rsync
+    deletes_sources = "--remove-source-files" in call.rest
     links = program == "cp" and (
         has_flag(call.rest, "l", "--link") or has_flag(call.rest, "s", "--symbolic-link")
     )
-    sources = call.paths if _into(call) else call.paths[:-1]
-    deletes = (*(target[:1] if clears else ()), *(sources if takes else ()))
-    spreads = (
+    sources = call.paths if _target_folder(call) else call.paths[:-1]
+    deletes = (*(target[:1] if deletes_target else ()), *(sources if deletes_sources else ()))
+    fills_target = (
         program == "rsync"
         or any(word.endswith(("/", "/.", "/..")) for word in call.words[:-1])
         or has_flag(call.rest, "T", "--no-target-directory")
     )
-    whole = any(has_flag(call.rest, sign, "--recursive") for sign in "raR")
+    is_recursive = any(has_flag(call.rest, char, "--recursive") for char in "raR")
     below = tuple(f"{path.rstrip('/')}/*" for path in target[:1] if path != call.command.cwd)
-    ours = tuple(path for path in sources if path.rpartition("/")[2] in _GUARD_PROGRAMS)
+    guard = tuple(path for path in sources if path.rpartition("/")[2] in _GUARD_PROGRAMS)
     return Effects(
-        writes=(*target, *(sources if links else ()), *(below if spreads else ())),
+        writes=(*target, *(sources if links else ()), *(below if fills_target else ())),
         deletes=deletes,
-        given=(*_other_paths(call, *call.words), *ours, *(sources if links else ())),
-        alters=target[1:] if whole else (),
+        given=(*_other_paths(call, *call.words), *guard, *(sources if links else ())),
+        alters=target[1:] if is_recursive else (),
     )
 
 
@@ -397,23 +401,25 @@ def _unpacks(call: _Call) -> Effects:
         for word in short[:2]
     )
     if packs or {"--create", "--list"} & set(call.rest) or (program == "unzip" and "l" in letters):
-        gone = call.paths[1:] if "--remove-files" in call.rest else ()
-        return Effects(deletes=tuple(gone), writes=tuple(_archives(call)))
-    into = [call.seen(value) for value in values_of(call.rest, {"-C", "--directory", "-d", "-D"})]
-    into += [call.seen(word[2:]) for word in call.rest if word[:2] in {"-C", "-d"} and word[2:]]
-    landed = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
+        removed = call.paths[1:] if "--remove-files" in call.rest else ()
+        return Effects(deletes=tuple(removed), writes=tuple(_archives(call)))
+    into = [
+        call.absolute(value) for value in values_of(call.rest, {"-C", "--directory", "-d", "-D"})
+    ]
+    into += [call.absolute(word[2:]) for word in call.rest if word[:2] in {"-C", "-d"} and word[2:]]
+    unpacked = tuple(f"{folder}/*" for folder in into if folder != call.command.cwd)
     if call.command.cwd.rpartition("/")[2].startswith("."):  # in a folder of settings
-        landed += (f"{call.command.cwd}/*",)
-    return Effects(writes=landed, given=_handles(call).given)
+        unpacked += (f"{call.command.cwd}/*",)
+    return Effects(writes=unpacked, given=_unknown_program(call).given)
 
 
 def _archives(call: _Call) -> Iterator[str]:
     """The archive that `tar` writes: `czf file`, `-cf file`, `--file=file`."""
     for at, word in enumerate(call.rest):
         if word.startswith("--file="):
-            yield call.seen(word.partition("=")[2])
+            yield call.absolute(word.partition("=")[2])
         elif word == "--file" or (word[:2] != "--" and word.endswith("f") and at < 3):
-            yield from (call.seen(value) for value in call.rest[at + 1 : at + 2])
+            yield from (call.absolute(value) for value in call.rest[at + 1 : at + 2])
 
 
 def _zips(call: _Call) -> Effects:
@@ -421,36 +427,38 @@ def _zips(call: _Call) -> Effects:
     if only_reads("zip", call.command.words[1:]):
         return Effects(writes=tuple(call.paths[:1]))
     moved = has_flag(call.rest, "m", "--move")
-    return _handles(call)._replace(deletes=tuple(call.paths[1:]) if moved else ())
+    return _unknown_program(call)._replace(deletes=tuple(call.paths[1:]) if moved else ())
 
 
 def _trashes(call: _Call) -> Effects:
     """`gio trash folder`, `gio remove file`."""
     deletes = call.words[:1] in (["trash"], ["remove"], ["move"])
-    return _handles(call)._replace(deletes=tuple(call.paths[1:]) if deletes else ())
+    return _unknown_program(call)._replace(deletes=tuple(call.paths[1:]) if deletes else ())
 
 
 def _synchronizes(call: _Call) -> Effects:
     """`rclone sync from to` deletes files that are only in the target; `host:path` is remote."""
     verbs = {"sync", "purge", "delete", "deletefile", "rmdir", "rmdirs", "move", "moveto"}
     pairs = zip(call.words[1:], call.operands, strict=True)
-    here = tuple(path for word, path in pairs if ":" not in word)
-    return _handles(call)._replace(deletes=here if set(call.words[:1]) & verbs else ())
+    local = tuple(path for word, path in pairs if ":" not in word)
+    return _unknown_program(call)._replace(deletes=local if set(call.words[:1]) & verbs else ())
 
 
 def _patches(call: _Call) -> Effects:
-    """The files that are named, and those of a patch whose text is known."""
+    """The named files, and the files in a patch whose text is known."""
     read = [path for op, path in call.command.redirects if op == "<"]
     lines = "\n".join(call.command.input_texts).split("\n")
     named = [line[4:].split("\t")[0].strip() for line in lines if line[:4] in {"+++ ", "--- "}]
     plain = [name[2:] if name[:2] in {"a/", "b/"} else name for name in named[:MOST_PATHS]]
-    files = (*map(call.seen, read), *call.paths)
-    return Effects(writes=tuple(map(call.seen, plain)), given=_handles(call).given, patches=files)
+    files = (*map(call.absolute, read), *call.paths)
+    return Effects(
+        writes=tuple(map(call.absolute, plain)), given=_unknown_program(call).given, patches=files
+    )
 
 
 def _edits_by_lines(call: _Call) -> Effects:
-    """Its file, and the files in the commands that it reads: `w file`, `!rm file`."""
-    return _handles(call)._replace(writes=tuple(call.paths))
+    """The edited file, and the files in the commands on its input: `w file`, `!rm file`."""
+    return _unknown_program(call)._replace(writes=tuple(call.paths))
 
 
 def _formats(call: _Call) -> Effects:
@@ -461,23 +469,23 @@ def _formats(call: _Call) -> Effects:
 def _queries(call: _Call) -> Effects:
     if {"-readonly", "--readonly"} & set(call.rest):
         return Effects()
-    orders = [word for word in call.words if word.startswith(".") or "'" in word]
-    given = (*_other_paths(call, *call.words), *_tokens(call, orders))
+    commands = [word for word in call.words if word.startswith(".") or "'" in word]
+    given = (*_other_paths(call, *call.words), *_tokens(call, commands))
     return Effects(writes=tuple(call.paths), given=given)
 
 
 def _edits(call: _Call) -> Effects:
     """The script names the files that it writes (`w file`); its other paths are patterns."""
     scripts = _scripts_of_sed(call)
-    named = [part.partition("\n")[0] for text in scripts for part in _behind_w(text)]
+    named = [part.partition("\n")[0] for text in scripts for part in _written_by_sed(text)]
     if any(_is_in_place(word) for word in call.rest):
         named += [word for word in call.words if word not in scripts]
     elif any(True for _ in run_by_sed(call.command)):
-        return _handles(call)
-    return Effects(writes=tuple(map(call.seen, named)))
+        return _unknown_program(call)
+    return Effects(writes=tuple(map(call.absolute, named)))
 
 
-def _behind_w(text: str) -> Iterator[str]:
+def _written_by_sed(text: str) -> Iterator[str]:
     for mark in ("w ", "W ", "w\t"):
         yield from (part.strip().rstrip("}") for part in text.split(mark)[1:])
     for before in ("/", ";", "{", "$", "|", "#"):  # a blank is not needed: s/a/b/wfile
@@ -491,7 +499,7 @@ _ESCAPED = "\ue009"
 
 
 def read_script(command: ShellCommand) -> list[str]:
-    """The program that `awk -f -` or `sed -f /dev/stdin` reads on its input, if it is known."""
+    """The program text that `awk -f -` or `sed -f /dev/stdin` reads on its input, if known."""
     words = command.words
     named = values_of(words, {"-f", "--file"})
     named += [word.partition("f")[2] for word in words if is_short(word)]
@@ -502,7 +510,7 @@ def read_script(command: ShellCommand) -> list[str]:
 
 
 def run_by_sed(command: ShellCommand) -> Iterator[str]:
-    r"""The commands that a script of sed runs: `1e ls`, `s/.*/ls/e`, or by an `e` alone what is there.
+    r"""The commands that a sed script runs: `1e ls`, `s/.*/ls/e`; for `e` alone, earlier replacements.
 
     >>> list(run_by_sed(ShellCommand(("sed", "s/.*/ls -l/e", "a"))))
     ['ls -l']
@@ -512,30 +520,30 @@ def run_by_sed(command: ShellCommand) -> Iterator[str]:
     Raises `TooLong`.
     """
     for word in (*command.words[1:], *read_script(command)):
-        texts: list[str] = []
+        replacements: list[str] = []
         if word[:1] == "-":  # -e'1e ls', --expression='1e ls'
             word = word.partition("=" if word[1:2] == "-" else "e")[2]  # noqa: PLW2901
         parts = word.replace("\n", ";").split(";")
         if len(parts) > MOST_TOKENS:
             raise TooLong(f"more than {MOST_TOKENS} commands in one script of sed")
         for part in parts:
-            order = part.strip().lstrip("0123456789$,!~+{} ")
-            if order.startswith("/"):  # an address that is a pattern
-                order = order[1:].partition("/")[2].lstrip("!{ ")
-            if order == "e":
-                yield from texts
-            elif order.startswith("e "):
-                yield order[2:].rstrip("}")
-            elif order[:1] == "s" and len(order) > 3 and not order[1].isalnum():
-                escaped = order.replace(f"\\{order[1]}", _ESCAPED)
-                pieces = [text.replace(_ESCAPED, order[1]) for text in escaped.split(order[1])]
-                texts += pieces[2:3]
+            edit = part.strip().lstrip("0123456789$,!~+{} ")
+            if edit.startswith("/"):  # an address that is a pattern
+                edit = edit[1:].partition("/")[2].lstrip("!{ ")
+            if edit == "e":
+                yield from replacements
+            elif edit.startswith("e "):
+                yield edit[2:].rstrip("}")
+            elif edit[:1] == "s" and len(edit) > 3 and not edit[1].isalnum():
+                escaped = edit.replace(f"\\{edit[1]}", _ESCAPED)
+                pieces = [text.replace(_ESCAPED, edit[1]) for text in escaped.split(edit[1])]
+                replacements += pieces[2:3]
                 if len(pieces) > 3 and "e" in pieces[3].partition("w")[0].strip(" }"):
                     yield pieces[2]
 
 
 def _scripts_of_sed(call: _Call) -> list[str]:
-    """The scripts after `-e` or `--expression`, or in a file; else the first word."""
+    """The scripts after `-e` or `--expression`, or on its input; otherwise the first word."""
     given = read_script(call.command)
     is_named = bool(given)
     for name, value in with_next(call.rest):
@@ -551,22 +559,22 @@ def _scripts_of_sed(call: _Call) -> list[str]:
 
 
 def _is_in_place(word: str) -> bool:
-    """`-i`, `-i.bak`, `-pi`, `--in-place=…`; letters after an `e` or `c` are program text."""
+    """Whether a word is `-i`, `-i.bak`, `-pi`, `--in-place=…`; text after an `e` or `c` is a program."""
     letters = word.partition(".")[0].partition("e")[0].partition("c")[0]
     is_letter = is_short(word) and "i" in letters
     return is_letter or word.startswith(("--in-place", "--inplace"))
 
 
 def _blocks(call: _Call) -> Effects:
-    targets = [call.seen(word[3:]) for word in call.rest if word.startswith("of=")]
+    targets = [call.absolute(word[3:]) for word in call.rest if word.startswith("of=")]
     return Effects(writes=tuple(targets))
 
 
 def _git(call: _Call) -> Effects:
-    how = _GIT.get(call.rest[0] if call.rest else "")
+    how = _GIT_EFFECTS.get(call.rest[0] if call.rest else "")
     if how is not None:
         return how(call)
-    return Effects() if only_reads("git", call.command.words[1:]) else _handles(call)
+    return Effects() if only_reads("git", call.command.words[1:]) else _unknown_program(call)
 
 
 def _git_removes(call: _Call) -> Effects:
@@ -576,11 +584,11 @@ def _git_removes(call: _Call) -> Effects:
 
 
 def _git_restores(call: _Call) -> Effects:
-    """The named files; without paths, or for the whole project, its modified files."""
+    """The named files; for the whole project, its modified files."""
     if "--staged" in call.rest and "--worktree" not in call.rest:
         return Effects()
     root = call.command.cwd
-    top = [call.seen(word) for word in call.words if _is_top(word)]
+    top = [call.absolute(word) for word in call.words if _is_top(word)]
     whole = [
         path
         for path in call.operands
@@ -594,21 +602,23 @@ def _git_restores(call: _Call) -> Effects:
 
 
 def _is_top(word: str) -> bool:
-    """`:/`, `:(top)`: the whole project, whatever the folder is."""
+    """Whether a word is the whole project in any folder: `:/`, `:(top)`."""
     return word.startswith((":/", ":(top")) and not _below_top(word)
 
 
 def _below_top(word: str) -> str:
-    """`:/docs`, `:(top)docs`: a path in the project, whatever the folder is."""
+    """The path relative to the top of the project: `docs` for `:/docs` or `:(top)docs`, else empty."""
     if word.startswith(":(top"):
         return word.partition(")")[2].strip("./")
     return word[2:].strip("./") if word.startswith(":/") else ""
 
 
 def _anywhere(call: _Call, paths: Sequence[str]) -> list[str]:
-    """Paths of git; those relative to the top of the project may be in any folder above."""
-    top = {call.seen(word): f"/**/{below}" for word in call.words if (below := _below_top(word))}
-    top |= dict.fromkeys([call.seen(word) for word in call.words if _is_top(word)], "/")
+    """Paths of git; a path relative to the top of the project may be in any folder."""
+    top = {
+        call.absolute(word): f"/**/{below}" for word in call.words if (below := _below_top(word))
+    }
+    top |= dict.fromkeys([call.absolute(word) for word in call.words if _is_top(word)], "/")
     return [top.get(path, path) for path in paths]
 
 
@@ -618,7 +628,7 @@ def _git_resets(call: _Call) -> Effects:
 
 
 def _undone(folder: str) -> tuple[str, ...]:
-    """What is lost when tracked files are reset to those of a commit."""
+    """The sweeps of a reset of tracked files to a commit."""
     return (f"modified:{folder}", f"uncommitted:{folder}")
 
 
@@ -627,20 +637,20 @@ def _git_cleans(call: _Call) -> Effects:
     if has_flag(call.rest[1:], "n", "--dry-run"):
         return Effects()
     kinds = [] if has_flag(call.rest[1:], "X") else ["untracked"]
-    if any(has_flag(call.rest[1:], sign) for sign in "xX"):
+    if any(has_flag(call.rest[1:], char) for char in "xX"):
         kinds.append("ignored")
-    left_out = _behind_short(call, "e")
+    excluded = _after_short(call, "e")
     named = [
         path
         for word, path in zip(call.words[1:], call.operands, strict=True)
-        if word not in left_out
+        if word not in excluded
     ]
     where = _anywhere(call, named or [call.command.cwd])
     return Effects(sweeps=tuple(f"{kind}:{path}" for kind in kinds for path in where))
 
 
-def _behind_short(call: _Call, letter: str) -> list[str]:
-    """The words behind a short option that ends with this letter."""
+def _after_short(call: _Call, letter: str) -> list[str]:
+    """The words after a short option that ends with this letter."""
     names = {word for word in call.rest if is_short(word) and word.endswith(letter)}
     return values_of(call.rest, names)
 
@@ -651,14 +661,14 @@ def _git_stashes(call: _Call) -> Effects:
         return Effects()
     named = call.operands[1:] if call.words[1:2] in (["push"], ["save"]) else call.operands
     kinds = ["modified", "uncommitted"]
-    all_of_it = has_flag(call.rest[1:], "a", "--all")
-    if all_of_it or has_flag(call.rest[1:], "u", "--include-untracked"):
+    is_all = has_flag(call.rest[1:], "a", "--all")
+    if is_all or has_flag(call.rest[1:], "u", "--include-untracked"):
         kinds.append("untracked")
-    if all_of_it:
+    if is_all:
         kinds.append("ignored")
     if call.words[1:2] == ["save"]:
-        named = ()  # what follows is a message
-    messages = [call.seen(value) for value in _behind_short(call, "m")]
+        named = ()  # the words are a message
+    messages = [call.absolute(value) for value in _after_short(call, "m")]
     named = tuple(path for path in named if path not in messages)
     where = _anywhere(call, named or (call.command.cwd,))
     return Effects(
@@ -682,8 +692,8 @@ def _git_narrows(call: _Call) -> Effects:
 
 def _git_worktrees(call: _Call) -> Effects:
     """A worktree that is removed or moved may be the one in which the agent works."""
-    gone = call.operands[1:] if set(call.words[1:2]) & {"remove", "move"} else ()
-    return _handles(call)._replace(alters=gone)
+    removed = call.operands[1:] if set(call.words[1:2]) & {"remove", "move"} else ()
+    return _unknown_program(call)._replace(alters=removed)
 
 
 def _git_clones(call: _Call) -> Effects:
@@ -692,7 +702,7 @@ def _git_clones(call: _Call) -> Effects:
 
 
 def _git_configures(call: _Call) -> Effects:
-    """Commands in settings are checked elsewhere; this is about the file that is written."""
+    """The file that is written; `programs.py` checks commands in settings."""
     return Effects(given=_other_paths(call, *call.words[2:]))
 
 
@@ -703,7 +713,7 @@ def _git_patches(call: _Call) -> Effects:
     return touch._replace(patches=call.operands or touch.patches)
 
 
-_GIT: dict[str, Callable[[_Call], Effects]] = {
+_GIT_EFFECTS: dict[str, Callable[[_Call], Effects]] = {
     "rm": _git_removes,
     "mv": _git_removes,
     **dict.fromkeys(("checkout", "restore", "switch"), _git_restores),
@@ -720,7 +730,7 @@ _GIT: dict[str, Callable[[_Call], Effects]] = {
 
 
 def _downloads(call: _Call) -> Effects:
-    """The file that a download writes; files that are sent are only read."""
+    """The files that a download writes; files that are sent are only read."""
     written: list[str] = []
     sent: list[str] = []
     names = [word.rpartition("/")[2] for word in call.words if "/" in word]
@@ -741,7 +751,7 @@ def _downloads(call: _Call) -> Effects:
     others = _other_paths(call, *sent)
     if any(word.startswith(("-K", "--config")) for word in call.rest):
         others += tuple(_tokens(call, call.command.input_texts))
-    return Effects(writes=tuple(map(call.seen, written)), given=others)
+    return Effects(writes=tuple(map(call.absolute, written)), given=others)
 
 
 _SENDING = word_set("""
@@ -752,13 +762,13 @@ _SENDING = word_set("""
 
 
 def _is_option_for(word: str, letters: str, names: Sequence[str]) -> bool:
-    """`-o`, `-so`: a short option, alone or the last of several; or its long name."""
+    """Whether a word is `-o`, alone or the last of a group like `-so`, or its long name."""
     is_letter = is_short(word) and word[-1:] in letters and len(word) <= 6
     return is_letter or word in names
 
 
-def _into(call: _Call) -> str:
-    """The folder of `-t folder`, `-tfolder`, `--target-directory=folder`."""
+def _target_folder(call: _Call) -> str:
+    """The folder in `-t folder` or `--target-directory=folder`; empty if there is none."""
     for name, value in with_next(call.rest):
         if name == "--target-directory" or (
             is_short(name) and name.endswith("t") and len(name) < _LONGEST_CLUSTER
@@ -770,18 +780,18 @@ def _into(call: _Call) -> str:
     return ""
 
 
-def _target(call: _Call) -> tuple[str, ...]:
-    """Where a copy goes: `-t folder`, or the last word; into a folder, under its own name."""
-    folder = _into(call)
+def _targets(call: _Call) -> tuple[str, ...]:
+    """The paths that a copy may write: the target, and the names of the sources in that folder."""
+    folder = _target_folder(call)
     if folder:
-        last = call.seen(folder)
+        last = call.absolute(folder)
         return (last, *(f"{last}/{path.rpartition('/')[2]}" for path in call.paths))
     words = call.words
-    if len(words) < 2 or ":" in words[-1].partition("/")[0]:  # host:path is somewhere else
+    if len(words) < 2 or ":" in words[-1].partition("/")[0]:  # host:path is on another host
         return ()
     last = call.paths[-1]
     name = words[-1].rpartition("/")[2]
-    if len(words) == 2 and "." in name.strip("."):  # a name such as x.yaml is that of a file
+    if len(words) == 2 and "." in name.strip("."):  # x.yaml is a file and no folder
         return (last,)
     names = [path.rpartition("/")[2].rpartition(":")[2] for path in call.paths[:-1]]
     inside = [f"{last.rstrip('/')}/{name}" for name in names]
@@ -789,7 +799,7 @@ def _target(call: _Call) -> tuple[str, ...]:
 
 
 def _program_text_effect(call: _Call) -> Effects:
-    """What a program text touches: its quoted texts, if it writes or deletes at all."""
+    """What the program text of an interpreter touches: the paths in its quotes."""
     code = code_of(call.command)
     small = code.lower()
     texts = quoted_in(code)
@@ -797,43 +807,47 @@ def _program_text_effect(call: _Call) -> Effects:
         texts += bracketed_in(code)
     texts += list(_filled_in(texts))
     if any(word in small for word in _LISTING):
-        whole = any(word in small for word in _WHOLE)
+        whole = any(word in small for word in _TAKES_FOLDERS)
         texts = [text for text in texts if whole or text != "."] + _listed_names(small, texts)
     if may_change(code) and any(word in code for word in ("environ", "getenv", ".env", "ENV")):
         texts += list(call.command.variables.values())
-    paths = tuple(call.seen(path.lstrip("<>+ ")) for path in texts)
+    paths = tuple(call.absolute(path.lstrip("<>+ ")) for path in texts)
     deletes = paths if any(word in small for word in DELETES) else ()
     writes = paths if any(word in small for word in WRITES) else ()
     script = bool(call.paths) and not code
     changes = may_change(code)
     plain = [text.lstrip("<>+ ") for text in texts]
-    named = [text for text in plain if " " not in text]  # others are commands or messages
-    given = tuple(call.seen(path) for path in (*named, *_joined_paths(named))) if changes else ()
+    named = [
+        text for text in plain if " " not in text
+    ]  # texts with blanks are commands or messages
+    given = (
+        tuple(call.absolute(path) for path in (*named, *_joined_paths(named))) if changes else ()
+    )
     if changes and call.command.words[0] == "tclsh":  # its texts need no quotes
-        given += tuple(map(call.seen, _paths_in_text(code)))
+        given += tuple(map(call.absolute, _paths_in_text(code)))
     in_place = any(_is_in_place(word) for word in call.rest)
     others = _other_paths(call) if script else ()
     if code:
-        # Words behind the program text are its arguments, which it may change.
+        # Words after the program text are its arguments, which it may change.
         args = [word for word in call.rest if word not in code and not word.startswith("-")]
         others = tuple(_tokens(call, args)) if changes or in_place else ()
         if "argv" in small and any(word in small for word in DELETES):
-            deletes += tuple(map(call.seen, args))
+            deletes += tuple(map(call.absolute, args))
     piped = call.command.piped or "\n".join(call.command.here_texts)
     if piped and reads_input(call.command) and may_change(code.replace(piped, "")):
         others = (*others, *_tokens(call, list(dict.fromkeys(piped.split()))))
     if changes and ("switchgear.__path__" in code or "switchgear.__file__" in code):
-        others = (*others, _PACKAGE)
+        others = (*others, PACKAGE_PATH)
     hosts = tuple(hosts_in(code))
     if any(word in small for word in _CONNECTS):
         hosts += tuple(text for text in texts if "." in text and text[:1] not in "./*")
     named = _paths_in_text(code) if hosts else []
-    reads = (*paths, *map(call.seen, named))
+    reads = (*paths, *map(call.absolute, named))
     return Effects(reads, writes, deletes, hosts, (*given, *others))
 
 
 def _filled_in(texts: Sequence[str]) -> Iterator[str]:
-    """Format strings with the texts after them filled in: `"{}.c".format("a")`."""
+    """Format strings, filled in with the other texts: `"{}.c".format("a")`."""
     for at, text in enumerate(texts[:MOST_TOKENS]):
         if len(text) > 200 or not ("%s" in text or "{" in text):
             continue
@@ -850,18 +864,17 @@ def _filled_in(texts: Sequence[str]) -> Iterator[str]:
             yield wild
 
 
-_PACKAGE = "/usr/lib/python3/site-packages/switchgear"
 _CONNECTS = ("socket", "httpconnection", "httpsconnection", "smtplib", "ftplib", "net.connect")
-"""Words of code that calls a host by its bare name."""
+"""Words of code that connects to a host without a URL."""
 _LISTING = ("listdir", "scandir", "iterdir", "os.walk", "readdir", "rglob", "opendir")
-_WHOLE = ("rmtree", "rm_rf", "remove_tree", "rmsync", "rename", "move")
-"""Words of code that takes a folder as a whole."""
-_HERE = ('(".")', "('.')", "listdir()", "scandir()", "path()", "cwd()", "'.',", '".",')
+_TAKES_FOLDERS = ("rmtree", "rm_rf", "remove_tree", "rmsync", "rename", "move")
+"""Words of code that moves or deletes whole folders."""
+_LISTS_CWD = ('(".")', "('.')", "listdir()", "scandir()", "path()", "cwd()", "'.',", '".",')
 
 
 def _listed_names(code: str, texts: Sequence[str]) -> list[str]:
-    """The names that code may find in its working directory, or below it with `rglob`."""
-    if not any(word in code for word in _HERE):
+    """Globs for the names that code may list in its working directory, or below it with `rglob`."""
+    if not any(word in code for word in _LISTS_CWD):
         return []
     names = [text for text in texts if "/" not in text and " " not in text and len(text) > 2]
     if "rglob" in code or "walk" in code:
@@ -870,7 +883,7 @@ def _listed_names(code: str, texts: Sequence[str]) -> list[str]:
 
 
 def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
-    """Paths that code may join from its texts: `join(".claude", "settings.json")`."""
+    """Paths that code may build from its texts: `join(".claude", "settings.json")`."""
     parts = [text for text in texts if text and " " not in text and len(text) < 200]
     for first, second in zip(parts, parts[1:], strict=False):
         yield f"{first}/{second}"
@@ -881,12 +894,12 @@ def _joined_paths(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _awk(call: _Call) -> Effects:
-    """The same for awk, which has its own redirections; `-i inplace` writes its files."""
+    """The files that an awk program may write: in redirections, pipes and `system()`, or in place."""
     texts = [word for word in call.rest if " " in word or "{" in word]
     code = " ".join((*texts, *read_script(call.command)))
     if any("inplace" in word for word in call.rest if " " not in word):
         return _writes(call)
-    if not any(sign in code for sign in (">", "|", "system(")):
+    if not any(char in code for char in (">", "|", "system(")):
         return Effects()
     named = [word for text in quoted_in(joined(code)) for word in paths_in(text)]
     variables = [word.partition("=")[2] for word in call.rest if "=" in word and "{" not in word]
@@ -897,10 +910,10 @@ def _awk(call: _Call) -> Effects:
     if "$" in code:
         variables += dict.fromkeys((call.command.piped or "").split())
     named += [path for value in variables for path in paths_in(value)]
-    return Effects(writes=tuple(map(call.seen, named)))
+    return Effects(writes=tuple(map(call.absolute, named)))
 
 
-_HOW: dict[str, Callable[[_Call], Effects]] = {
+_PROGRAM_EFFECTS: dict[str, Callable[[_Call], Effects]] = {
     **dict.fromkeys(DELETES_ALL, _deletes),
     **dict.fromkeys(_WRITES_ALL, _writes),
     **dict.fromkeys(_ALTERS_ALL, _alters),
@@ -923,4 +936,4 @@ _HOW: dict[str, Callable[[_Call], Effects]] = {
     "dd": _blocks,
     "git": _git,
 }
-"""The function that interprets the words of each program."""
+"""The functions that interpret arguments, by program."""

@@ -1,7 +1,7 @@
 """Which programs a shell text really runs, and what they touch.
 
-Programs that only start another (`sudo`, `env`, `timeout`, `xargs`, `sh -c`, `docker run`, …) are
-looked through; what the one that really runs touches is in `program_effects.py`.
+Wrappers, which only start another program (`sudo`, `env`, `timeout`, `xargs`, `sh -c`, `docker run`,
+…), are removed; `program_effects.py` knows what the program that really runs touches.
 """
 
 # ruff: noqa: PLR0911, PLR0912  one answer for each form of a command
@@ -55,13 +55,13 @@ from switchgear._rules.shell.parser import (
 from switchgear._rules.shell.words import DEEPEST, UNKNOWN, Setting, TooLong, Work
 
 GUARD_NAME = "switchgear"
-"""The command that agents must not give orders to, directly or through another program."""
+"""The command whose operator verbs agents must not run, directly or through another program."""
 DECODED = "run-decoded"
-"""Replaces the words of a shell that runs decoded text; followed by the name of the decoder."""
+"""First word of the command that stands for a shell that runs decoded text; the decoder follows."""
 OPERATED = "operate-guard"
 """Prefix of a command of Switchgear that may do more than read."""
 
-_VALUED: dict[str, str] = {
+_WRAPPER_OPTIONS: dict[str, str] = {
     "sudo": "-u -g -h -p -C -T -U -D -R -r -t --user --group --host --prompt --chdir --chroot",
     "doas": "-u -C",
     "env": "-u -C -S --unset --chdir --split-string",
@@ -95,11 +95,11 @@ _VALUED: dict[str, str] = {
         "",
     ),
 }
-"""Programs that run the command behind them, with their options that take a value."""
-_OWN_WORDS = dict.fromkeys(word_list("timeout gtimeout taskset chrt flock chroot faketime"), 1)
-"""The number of words between their options and the command."""
-_FOLDERS = {"env": ("-C", "--chdir"), "sudo": ("-D", "--chdir")}
-"""Options that change the folder."""
+"""Programs that run the command in their arguments, with the options that take a value."""
+_WRAPPER_WORDS = dict.fromkeys(word_list("timeout gtimeout taskset chrt flock chroot faketime"), 1)
+"""The number of words between the options of a wrapper and the command."""
+_FOLDER_OPTIONS = {"env": ("-C", "--chdir"), "sudo": ("-D", "--chdir")}
+"""Options of wrappers that change the folder."""
 _RUNNERS = {
     *((name, "run") for name in ("uv", "poetry", "pipenv", "pdm", "rye", "pipx", "hatch", "conda")),
     *((name, "run") for name in ("mamba", "micromamba", "pixi", "devbox", "mise")),
@@ -109,7 +109,7 @@ _RUNNERS = {
     ),
     *(("pnpm", "dlx"), ("yarn", "dlx"), ("bun", "x"), ("npm", "x"), ("mise", "x")),
 }
-_RUNNING = frozenset(("uvx", "npx", "pnpx", "bunx"))
+_ONE_WORD_RUNNERS = frozenset(("uvx", "npx", "pnpx", "bunx"))
 _RUNNER_OPTIONS = [
     *("--with", "--python", "-p", "--project", "--extra", "--package", "-n", "--name", "--from"),
     *("--directory", "--env-file", "--group", "--prefix"),
@@ -144,7 +144,7 @@ _TEXT_OPTIONS: dict[str, tuple[str, ...]] = {
 _SSH_COMMANDS = ("proxycommand", "localcommand", "knownhostscomma")
 """Prefixes of ssh settings that are commands."""
 _CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
-"""Programs whose `-c` may be the last of several letters."""
+"""Programs whose `-c` may be the last letter of a group like `-lc`."""
 _CLUSTERED = _CLUSTERS | {"ex", "vi", "vim", "nvim", "view"}
 """The same, and editors."""
 _PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider", "goose", "llm"))
@@ -152,7 +152,7 @@ _PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider",
 _PACKAGERS = frozenset(("pip", "pip3", "uv", "poetry", "pdm", "conda", "mamba", "apt", "brew"))
 """Package managers: their words are names of packages."""
 _ONLY_TEXTS = _CLUSTERS | {"ssh", "nix-shell", "nix", "npm", "npx", "tmux", "screen", "zellij"}
-"""Programs that do not touch the paths in the text themselves."""
+"""Programs that only pass their text on and touch none of its paths."""
 _TEXT_WORDS = frozenset(("watch", "parallel", "trap", "hyperfine", "concurrently", "forkrun"))
 """Programs whose words are shell texts."""
 _SESSIONS = frozenset(("tmux", "screen", "zellij", "dtach", "abduco"))
@@ -164,8 +164,8 @@ _CONTAINER_VALUED = word_list("""
     --volumes-from --ip --dns --log-driver --log-opt --pid --ipc --userns --cidfile -f --file
 """)
 _SANDBOXES = frozenset(("bwrap", "proot", "systemd-nspawn", "nsjail", "minijail0", "sandbox-exec"))
-"""Programs that run a command with other folders in place of those of this machine, or the same."""
-_BINDS = ("--bind", "--bind-try", "--dev-bind", "--dev-bind-try", "-b", "-B", "--bindmount")
+"""Programs that run a command with some folders of this machine mounted elsewhere."""
+_BIND_OPTIONS = ("--bind", "--bind-try", "--dev-bind", "--dev-bind-try", "-b", "-B", "--bindmount")
 _CMAKE = {
     **dict.fromkeys(("remove", "remove_directory"), ("rm",)),
     **dict.fromkeys(("copy", "copy_directory", "copy_if_different"), ("cp",)),
@@ -177,11 +177,11 @@ _CMAKE = {
 _DISKS = tuple(
     f"/dev/{name}" for name in word_list("sd hd vd xvd nvme mmcblk disk rdisk md dm- mapper/")
 )
-"""How the paths of disks begin: writing to one replaces everything on it."""
+"""Prefixes of the paths of disks; writing to a disk replaces everything on it."""
 MOST_LINKS = 16
-"""Links created by one text that are followed for later commands."""
+"""Maximum number of links created by one text that are followed for later commands."""
 MOST_FOLLOWED = 20_000
-"""Paths that are compared with them."""
+"""Maximum number of comparisons of a path with a link."""
 _DECODERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("base64", "base32", "basenc", "gbase64"), ("-d", "-D", "-di", "--decode")),
     "openssl": ("-d",),
@@ -196,12 +196,12 @@ _DECODERS: dict[str, tuple[str, ...]] = {
     "rot13": (),
 }
 """Programs that transform text, with the options that make them decode."""
-_SHOWS = word_set("pdb cProfile profile trace runpy coverage timeit viztracer")
-"""Modules of Python that run another one."""
+_MODULE_RUNNERS = word_set("pdb cProfile profile trace runpy coverage timeit viztracer")
+"""Python modules that run another module."""
 _PROGRAM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 _TRUSTED_FOLDERS = ("venv/bin", "/.bin", "/env/bin")
-"""Folders, and ends of folders, whose programs are assumed to be what their names suggest."""
-_LOOKS = frozenset(
+"""Folders, and ends of folder names, whose programs are assumed to be what their names suggest."""
+_AGENT_COMMANDS = frozenset(
     (
         *("demo", "run", "resume", "runs", "batch", "serve", "backtest", "tune", "status", "watch"),
         *("show", "events", "check", "rules", "simulate", "export", "selftest", "doctor", "help"),
@@ -214,27 +214,28 @@ _LOOKS = frozenset(
         *("locks", "fleet", "budgets", "incidents", "hooks", "config", "locks show"),
     )
 )
-"""Orders to Switchgear that look, run or guard; every other one is the operator's.
+"""Commands of Switchgear that agents may use; all others are for the operator.
 
-`record` has its own rule."""
-_ORDERS = word_set("""
+They read, run or guard; `record` has its own rule.
+"""
+_GUARD_VERBS = word_set("""
     release reset hold import vacuum intervene trust record requests label config hooks budgets
     locks fleet incidents --store --config
 """)
-"""Verbs of Switchgear to search for in a text that is not a command."""
-_WRITES_GIVEN = frozenset(("tee", "sponge", "dd", "cp", "mv", "install", "ln"))
-"""Programs that write what they read."""
+"""Words that make a text with the name of Switchgear a command."""
+_COPIES_INPUT = frozenset(("tee", "sponge", "dd", "cp", "mv", "install", "ln"))
+"""Programs that write their input or another file to a file."""
 MOST_SOURCES = 32
-"""Source files that are tracked for one target."""
+"""Maximum number of source files that are tracked for one target."""
 RUN_FILES = word_list(".bashrc .zshrc .profile .bash_profile .zprofile .bash_login .zshenv")
-"""Files whose text the next shell runs."""
+"""Files that the next shell runs."""
 MOST_WRAPPERS = 64
 MOST_TOKENS = 64
-"""Words from a pipe that are tried one by one."""
+"""Maximum number of words, from a pipe or in code, that are checked one by one."""
 
 
 def effects_of(text: str, setting: Setting) -> Effects:
-    """What a shell text would do. Raises `TooLong` for one that cannot be judged.
+    """What a shell text would do. Raises `TooLong` for a text that is too complex to check.
 
     >>> effects_of("sudo sh -c 'cd /etc && rm -f hosts'", Setting("/w")).deletes
     ('/etc/hosts',)
@@ -244,7 +245,7 @@ def effects_of(text: str, setting: Setting) -> Effects:
 
 
 def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
-    """The same for a command given as its words."""
+    """What a command, given as its words, would do. Raises `TooLong`."""
     if len(words) > MOST_WORDS:
         raise TooLong(f"more than {MOST_WORDS} words in one command")
     setting = setting._replace(work=setting.work or Work())
@@ -254,10 +255,10 @@ def effects_of_words(words: tuple[str, ...], setting: Setting) -> Effects:
 def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     found: dict[str, dict[str, None]] = {field: {} for field in TOUCHED}
     real: dict[tuple[str, ...], None] = {}
-    read: list[tuple[str, str]] = []  # in which pipe, and what
+    read: list[tuple[str, str]] = []  # pipe and path
     keys: list[tuple[str, str]] = []
     calling: dict[str, list[str]] = {}
-    copied: dict[str, list[str]] = {}  # files, and what they were made of
+    copied: dict[str, list[str]] = {}  # files, and the files that their content may come from
     linking: list[tuple[tuple[str, ...], str]] = []
     ran = list(_commands_run(commands, setting, 0))
     runs = dict.fromkeys(path for command in (*commands, *ran) for path in _scripts(command))
@@ -290,7 +291,7 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
     sends = [path for pipe, path in read if path != UNKNOWN and _called_from(pipe, calling)]
     for path in sends if copied else ():
         if len(sends) < MOST_WORDS:
-            sends += copied.pop(path, [])  # what a file was made of goes with it
+            sends += copied.pop(path, [])  # a copy sends its sources, too
     leaks = [
         f"{name} to {host}"
         for pipe, name in keys
@@ -318,7 +319,7 @@ def _gather(commands: list[ShellCommand], setting: Setting) -> Effects:
 
 
 def _adds_all(words: Sequence[str]) -> bool:
-    """Whether git tracks afterwards what it did not track before: `git add -A`."""
+    """Whether git tracks all untracked files afterwards: `git add -A`."""
     if words[:2] not in {("git", "add"), ("git", "stage")}:
         return False
     everything = {".", "./", "*", ":/", "--all"} & set(words[2:])
@@ -338,7 +339,7 @@ def _links_made(words: Sequence[str], cwd: str) -> Iterator[tuple[str, str]]:
 
 
 def _follow(paths: dict[str, None], links: Sequence[tuple[str, str]]) -> None:
-    """Add the targets of links that the same text creates, also of a link to a link."""
+    """Add the paths behind links that the same text creates, also of a link to a link."""
     for _ in range(2):
         if len(paths) * len(links) > MOST_FOLLOWED:
             raise TooLong(f"more than {MOST_FOLLOWED} paths in one call")
@@ -349,11 +350,11 @@ def _follow(paths: dict[str, None], links: Sequence[tuple[str, str]]) -> None:
 
 
 _WRAPPER = "\ue007"
-"""Prefix of a wrapper whose own words are checked."""
+"""Prefix of the name of a wrapper, in a command that only has the wrapper's own words."""
 
 
 def _touch_of(command: ShellCommand) -> Effects:
-    """What a command touches; in a container, only what it sees of this machine."""
+    """What a command touches; in a container, only paths in mounted folders."""
     files = [(op, join(command.cwd, path)) for op, path in command.redirects if op != "<<<"]
     reads = tuple(path for op, path in files if op in {"<", "<&"})
     touch = Effects(reads, tuple(path for op, path in files if op not in {"<", "<&"}))
@@ -371,12 +372,12 @@ def _touch_of(command: ShellCommand) -> Effects:
     if not command.mounts:
         return touch
     inside = tuple(f"{mount.rstrip('/')}/" for mount in command.mounts)
-    seen: dict[str, Any] = {
+    mounted: dict[str, Any] = {
         field: tuple(path for path in getattr(touch, field) if f"{path}/".startswith(inside))
         for field in TOUCHED
         if field != "hosts"
     }
-    return touch._replace(**seen)
+    return touch._replace(**mounted)
 
 
 def _keys_of(command: ShellCommand) -> Sequence[str]:
@@ -387,7 +388,7 @@ def _keys_of(command: ShellCommand) -> Sequence[str]:
 
 
 def _called_from(pipe: str, calling: dict[str, list[str]]) -> list[str]:
-    """The hosts that receive what is read in a pipe: called in the same pipe, or in one around it."""
+    """The hosts that receive what a pipe reads: hosts called in this pipe or in one around it."""
     while pipe not in calling:
         pipe = pipe.rpartition("/")[0]
         if not pipe:
@@ -396,7 +397,7 @@ def _called_from(pipe: str, calling: dict[str, list[str]]) -> list[str]:
 
 
 def _scripts(command: ShellCommand) -> Iterator[str]:
-    """The file that a command runs, if it is named: `sh x.sh`, `. ./x`, `./x`."""
+    """The files that a command runs, if it names them: `sh x.sh`, `. ./x`, `./x`."""
     program, *rest = command.words or ("",)
     if "/" in program and UNKNOWN not in program:
         yield join(command.cwd, program)
@@ -408,7 +409,7 @@ def _scripts(command: ShellCommand) -> Iterator[str]:
 
 def _decoded_markers(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
     """A marker for each shell that runs decoded text, or text changed on its way to the shell."""
-    runs: dict[str, bool] = {}  # pipes in which a text is run; whether by more than `eval`
+    runs: dict[str, bool] = {}  # pipes in which a text is run, and whether by more than `eval`
     for command in commands:
         if command.words and _runs_given(command):
             more = command.words[0] != "eval"
@@ -422,17 +423,17 @@ def _decoded_markers(commands: list[ShellCommand]) -> Iterator[tuple[str, ...]]:
         decodes = options is not None and (not options or any(word in options for word in rest))
         if program == "tr":
             decodes = not any(word in {"-d", "-s", "--delete"} for word in rest)
-        # What a substitution decodes may be kept in a variable, and run later.
+        # The output of a substitution may be stored in a variable and run later.
         inner = any(not part.startswith("+") for part in command.pipe.split("/")[1:])
         if decodes and (_is_run(command.pipe, runs) or inner):
             yield (DECODED, program)
         elif command.pipe in texts and command.piped is None and command.pipe in runs:
-            # A plain text has gone through a filter that is not known, to a shell.
+            # A text has gone through an unknown filter to a shell.
             yield (DECODED, program)
         elif program.startswith(INTERPRETERS) and _computes_text(command, commands, runs):
             yield (DECODED, program)
         elif program in _LISTS and command.pipe in runs and not _by_xargs(command.pipe, commands):
-            yield (DECODED, program)  # names of files, made into commands
+            yield (DECODED, program)  # file names that a shell runs as commands
         if program in {"echo", "printf"} or any(op == "<<<" for op, _ in command.redirects):
             texts.add(command.pipe)
 
@@ -448,20 +449,20 @@ def _computes_text(
         return not _by_xargs(command.pipe, commands)
     around = command.pipe.rpartition("/")[0]
     shells = [each for each in commands if each.pipe == around and _runs_given(each)]
-    return any(word == UNKNOWN for shell in shells for word in shell.words[1:])
+    return any(UNKNOWN in shell.words[1:] for shell in shells)
 
 
 _LISTS = frozenset(("find", "ls", "dir", "fd", "fdfind", "compgen", "locate", "tree"))
 
 
 def _by_xargs(pipe: str, commands: list[ShellCommand]) -> bool:
-    """Whether the listed names become arguments of a shell, and not its input."""
+    """Whether the names in a pipe become arguments of a shell and not its input."""
     last = [command for command in commands if command.pipe == pipe and _runs_given(command)]
     return all(command.words[0].rpartition("/")[2] in {"xargs", "parallel"} for command in last)
 
 
 def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
-    """Whether the output in a pipe is run; the output of what `eval` runs goes elsewhere."""
+    """Whether the output of a pipe is run; the output of commands in `eval` is not."""
     same_shell = False
     while pipe not in runs or (same_shell and not runs[pipe]):
         pipe, _, last = pipe.rpartition("/")
@@ -472,7 +473,7 @@ def _is_run(pipe: str, runs: dict[str, bool]) -> bool:
 
 
 def _runs_given(command: ShellCommand) -> bool:
-    """Whether a command runs text from a pipe or a substitution."""
+    """Whether a command runs text from a pipe or from a substitution."""
     program, *rest = _bare(command.words) or ("",)
     if program not in _RUNS_TEXT:
         return UNKNOWN in program
@@ -485,7 +486,7 @@ def _runs_given(command: ShellCommand) -> bool:
 def _commands_run(
     commands: list[ShellCommand], setting: Setting, depth: int
 ) -> Iterator[ShellCommand]:
-    """The commands that really run, also those of inner shells."""
+    """The commands that really run, also in inner shells."""
     if depth > DEEPEST:
         raise TooLong(f"commands nested deeper than {DEEPEST} levels")
     yield from (ShellCommand(words) for words in _decoded_markers(commands))
@@ -506,13 +507,13 @@ def _commands_run(
 def _written_by(
     command: ShellCommand, written: dict[str, list[str]]
 ) -> Iterator[tuple[str, list[str], bool]]:
-    """The files that a command writes whose text is known, the text in parts, and whether it is appended."""
+    """The files that a command writes with known text: the path, the text in parts, whether it appends."""
     if command.written is not None:
         for op, path in command.redirects:
             if op.startswith((">", "&>")):
                 yield join(command.cwd, path), [command.written], op.endswith(">>")
     program, *rest = _bare(command.words) or ("",)
-    if program not in _WRITES_GIVEN:
+    if program not in _COPIES_INPUT:
         return
     plain = operands(rest)
     parts = None if command.given is None else [command.given]
@@ -526,7 +527,7 @@ def _written_by(
 
 
 def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellCommand:
-    """A command that runs a file written just before, as one that is given its text."""
+    """The command; if it runs a file that was written before, with the text of the file instead."""
     words = _bare(command.words)
     read = [join(command.cwd, path) for op, path in command.redirects if op == "<"]
     if words[:1] and words[0] in _RUNS_TEXT:
@@ -550,7 +551,7 @@ def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellC
 
 
 def _commands_in(command: ShellCommand, setting: Setting, depth: int) -> Iterator[ShellCommand]:
-    """A command, the wrappers around it, and the commands that it starts."""
+    """A command without its wrappers, the wrappers, and the commands that it starts."""
     if setting.work is not None:
         setting.work.take_step(5)
     wrappers: list[ShellCommand] = []
@@ -591,12 +592,12 @@ def _is_read_only(words: Sequence[str]) -> bool:
     if any("force-close" in word or "open=force" in word for word in words):
         return False
     groups = {"config", "hooks", "rules", "budgets", "locks", "fleet", "incidents", "requests"}
-    order = " ".join(rest[:2]) if rest[0] in groups else rest[0]
-    return order in _LOOKS
+    verb = " ".join(rest[:2]) if rest[0] in groups else rest[0]
+    return verb in _AGENT_COMMANDS
 
 
 def _arguments(command: ShellCommand) -> dict[str, str]:
-    """`$0`, `$1`, `$@` of a `sh -c text a b`."""
+    """The values of `$0`, `$1`, `$@` in `sh -c text a b`."""
     program, *rest = command.words or ("",)
     texts = [at for at, word in enumerate(rest) if is_short(word) and "c" in word]
     if program in SHELLS and texts:
@@ -610,7 +611,7 @@ def _arguments(command: ShellCommand) -> dict[str, str]:
 
 
 def _with_piped(command: ShellCommand) -> list[ShellCommand]:
-    """The command; for `xargs`, with the words that it reads, as far as they are known."""
+    """The command; for `xargs`, with the words on its input, if they are known."""
     words, piped = unwrapped(command.words), command.given
     name = words[0].rpartition("/")[2] if words else ""
     if name not in {"xargs", "parallel"} or not piped or UNKNOWN in piped:
@@ -619,14 +620,14 @@ def _with_piped(command: ShellCommand) -> list[ShellCommand]:
     if len(tokens) > MOST_WORDS:
         raise TooLong(f"more than {MOST_WORDS} words for xargs")
     around = [command] if words != command.words else []  # `sudo -D folder xargs …`
-    sign = _replaced_by(words)
-    if sign and any(sign in word for word in words[1:]):
+    char = _replaced_by(words)
+    if char and any(char in word for word in words[1:]):
         return around + [
             command._replace(
                 words=tuple(
                     word
                     if word.startswith(("-I", "--replace")) or before == "-I"
-                    else word.replace(sign, token)
+                    else word.replace(char, token)
                     for before, word in zip(("", *words), words, strict=False)
                 )
             )
@@ -636,7 +637,7 @@ def _with_piped(command: ShellCommand) -> list[ShellCommand]:
 
 
 def _replaced_by(words: Sequence[str]) -> str:
-    """What `xargs -I` replaces."""
+    """The text that `xargs -I` replaces, or an empty string."""
     for at, word in enumerate(words):
         if word == "-I" and at + 1 < len(words):
             return words[at + 1]
@@ -650,12 +651,12 @@ def _replaced_by(words: Sequence[str]) -> str:
 
 
 def _bare(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of the program that really runs."""
+    """The words of the program that really runs, without wrappers."""
     return _strip_wrappers(ShellCommand(words), []).words
 
 
 def _strip_wrappers(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand:
-    """The command without the programs that only start another one; those are added to `wrappers`."""
+    """The command without its wrappers, which are appended to `wrappers`."""
     for _ in range(MOST_WRAPPERS):
         words = command.words
         if not words:
@@ -665,21 +666,21 @@ def _strip_wrappers(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
             words = (program, *words[1:])
             is_trusted = folder in _PROGRAM_FOLDERS or folder.endswith(_TRUSTED_FOLDERS)
             command = command._replace(words=words, foreign=not is_trusted)
-        inner = _behind(command, wrappers)
+        inner = _started_by(command, wrappers)
         if inner is None or not inner.words or inner.words == words:
             return command
         command = inner
     raise TooLong(f"more than {MOST_WRAPPERS} programs that start another")
 
 
-def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
+def _started_by(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
     """The command that a wrapper starts; `None`: the program is not a wrapper."""
     words = command.words
     program = words[0]
-    if program in _VALUED:
-        return _behind_wrapper(command, wrappers)
-    if words[:2] in _RUNNERS or program in _RUNNING or words[:3] == ("uv", "tool", "run"):
-        start = 1 if program in _RUNNING else 3 if words[1] == "tool" else 2
+    if program in _WRAPPER_OPTIONS:
+        return _started_by_wrapper(command, wrappers)
+    if words[:2] in _RUNNERS or program in _ONE_WORD_RUNNERS or words[:3] == ("uv", "tool", "run"):
+        start = 1 if program in _ONE_WORD_RUNNERS else 3 if words[1] == "tool" else 2
         rest = behind_options(words[start:], _RUNNER_OPTIONS)
         _add_wrapper(wrappers, command, words[: len(words) - len(rest)])
         if not rest:
@@ -689,7 +690,7 @@ def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand
         module = _module(words)
         if not module:
             return None
-        if module[0] in _SHOWS and len(module) > 1:
+        if module[0] in _MODULE_RUNNERS and len(module) > 1:
             rest = behind_options(module[1:], [])
             return command._replace(words=rest) if rest else None
         return command._replace(words=(module[0].partition(".")[0], *module[1:]))
@@ -704,15 +705,15 @@ def _behind(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand
     return None
 
 
-def _behind_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
+def _started_by_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> ShellCommand | None:
     words = command.words
     program = words[0]
     if program == "env":
         text = _split_text(words)
         if text is not None:
             return command._replace(words=text)
-    rest = behind_options(words[1:], _VALUED[program].split())
-    inner = rest[_OWN_WORDS.get(program, 0) :]
+    rest = behind_options(words[1:], _WRAPPER_OPTIONS[program].split())
+    inner = rest[_WRAPPER_WORDS.get(program, 0) :]
     while inner and "=" in inner[0] and program in {"env", "sudo"}:
         inner = inner[1:]
     own = words[: len(words) - len(inner)]
@@ -721,20 +722,20 @@ def _behind_wrapper(command: ShellCommand, wrappers: list[ShellCommand]) -> Shel
     _add_wrapper(wrappers, command, own)
     cwd = command.cwd
     for name, value in options_in(own):
-        if name in _FOLDERS.get(program, ()) and value:
+        if name in _FOLDER_OPTIONS.get(program, ()) and value:
             cwd = join(cwd, value)
     return command._replace(words=inner, cwd=cwd)
 
 
 def _add_wrapper(wrappers: list[ShellCommand], command: ShellCommand, own: tuple[str, ...]) -> None:
-    """Keep the wrapper's own words: it may write to a file among them, as in `time -o file`."""
+    """Append the wrapper's own words, in which it may name a file to write: `time -o file`."""
     if len(own) > 1:
         named = (f"{_WRAPPER}{own[0]}", *own[1:])
         wrappers.append(command._replace(words=named, redirects=()))
 
 
 def _split_text(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    """`env -S 'rm -f x' y` as the words that it runs."""
+    """The words that `env -S 'rm -f x' y` runs; `None` without such an option."""
     for at, word in enumerate(words[1:], 1):
         if not word.startswith("-"):
             return None
@@ -752,7 +753,7 @@ def _split(text: str) -> list[str]:
 
 
 def _module(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The module that Python runs, and its words: `python -m a b`, `-ma b`, `-Im a b`."""
+    """The module that Python runs and its arguments: `a b` for `python -m a b`, `-ma b`, `-Im a b`."""
     at = 1
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
         word = words[at]
@@ -783,14 +784,14 @@ def _plain_git(command: ShellCommand) -> ShellCommand:
             cwd = join(cwd, value)
         elif name.startswith("--work-tree="):
             cwd = join(cwd, name.partition("=")[2])
-        alias, equals, meant = value.removeprefix("alias.").partition("=")
+        alias, equals, replacement = value.removeprefix("alias.").partition("=")
         if name == "-c" and value.startswith("alias.") and equals and rest[:1] == (alias,):
-            return command._replace(words=_alias(meant, rest[1:]), cwd=cwd)
+            return command._replace(words=_expand_alias(replacement, rest[1:]), cwd=cwd)
     return command._replace(words=("git", *rest), cwd=cwd)
 
 
 def _pushed_by(name: str, value: str) -> Iterator[str]:
-    """The words of `git push` that a setting implies."""
+    """The arguments of `git push` that a setting implies."""
     name = name.lower()
     if name.startswith("remote.") and name.endswith(".mirror") and value != "false":
         yield "--mirror"
@@ -798,15 +799,15 @@ def _pushed_by(name: str, value: str) -> Iterator[str]:
         yield value
 
 
-def _alias(meant: str, rest: tuple[str, ...]) -> tuple[str, ...]:
-    """What an alias of git runs."""
-    if meant.startswith("!"):
-        return ("sh", "-c", f'{meant[1:]} "$@"', "git", *rest)
-    return ("git", *meant.split(), *rest)
+def _expand_alias(replacement: str, rest: tuple[str, ...]) -> tuple[str, ...]:
+    """The words that an alias of git runs."""
+    if replacement.startswith("!"):
+        return ("sh", "-c", f'{replacement[1:]} "$@"', "git", *rest)
+    return ("git", *replacement.split(), *rest)
 
 
 def _inner_text(command: ShellCommand) -> str | None:
-    """The text that a command runs in another shell, if it is known."""
+    """The text that a command runs in another shell; `None` if there is none or it is unknown."""
     program, *rest = command.words or ("",)
     if program == "eval" or (" " in program and not rest):
         return " ".join((program, *rest) if rest == [] and program != "eval" else rest)
@@ -826,7 +827,7 @@ def _inner_text(command: ShellCommand) -> str | None:
 
 
 def _words_as_text(program: str, rest: list[str]) -> str:
-    """`watch -n 1 'rm x'`, `parallel rm ::: x`."""
+    """The shell text in the words of a command: `watch -n 1 'rm x'`, `parallel rm ::: x`."""
     if program == "parallel":
         at = next((at for at, word in enumerate(rest) if word.startswith(":::")), len(rest))
         args = [word for word in rest[at + 1 :] if not word.startswith(":::")]
@@ -841,7 +842,7 @@ def _words_as_text(program: str, rest: list[str]) -> str:
 
 
 def _shell_text(command: ShellCommand, rest: list[str]) -> str | None:
-    """The text that a shell runs: after `-c`, or its input; a script file is not read."""
+    """The text that a shell runs, after `-c` or on its input; a script file is not read."""
     for at, word in enumerate(rest):
         if word == "--command" or (is_short(word) and "c" in word):
             behind = behind_options(tuple(rest[at + 1 :]), _SHELL_VALUED)
@@ -857,7 +858,7 @@ def _shell_text(command: ShellCommand, rest: list[str]) -> str | None:
 
 
 def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCommand]:
-    """Commands inside the words: what `find`, program text or an option starts."""
+    """The commands that `find`, program text or an option starts."""
     here = command._replace(redirects=(), piped=None)
     program = command.words[0] if command.words else ""
     started: list[tuple[str, ...]] = []
@@ -872,10 +873,11 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
         quotes = program.startswith(("perl", "ruby", "php")) and "`" in code
         started += _started_by_code(code, quotes=quotes)
     if _inner_text(command) is None:
-        apart = _texts_in(command)
+        texts_checked = _texts_in(command)
         if is_code:
-            apart += [word for word in command.words if " " in word]  # looked at as code
-        started += _carried_commands(tuple(word for word in command.words if word not in apart))
+            texts_checked += [word for word in command.words if " " in word]
+        words = tuple(word for word in command.words if word not in texts_checked)
+        started += _carried_commands(words)
     if program == "find":
         started += _find_exec_commands(command.words)
     elif program in {"fd", "fdfind"}:
@@ -904,7 +906,7 @@ def _inner_commands(command: ShellCommand, setting: Setting) -> Iterator[ShellCo
 
 
 def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
-    """The words of a command that are shell texts; `is_bare`: without their prefixes."""
+    """The words of a command that are shell texts; with `is_bare`, without the option before them."""
     words = command.words or ("",)
     program = words[0]
     found: list[str] = []
@@ -937,20 +939,20 @@ def _texts_in(command: ShellCommand, *, is_bare: bool = False) -> list[str]:
 
 
 def _find_exec_commands(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """What `find -exec` executes, on what it finds."""
+    """The commands of `find -exec`, with the paths that it finds."""
     paths = finds(words[1:])
     for at, word in enumerate(words):
         if word in {"-exec", "-execdir", "-ok", "-okdir"}:
             found: list[str] = []
-            for sign in words[at + 1 :]:
-                if sign in {";", "+"}:
+            for inner in words[at + 1 :]:
+                if inner in {";", "+"}:
                     break
-                found += paths if sign == "{}" else [sign.replace("{}", paths[0])]
+                found += paths if inner == "{}" else [inner.replace("{}", paths[0])]
             yield tuple(found)
 
 
 def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """What `fd -x` executes, on what it finds."""
+    """The commands of `fd -x`, with the paths that it finds."""
     for at, word in enumerate(words):
         if word in {"-x", "-X", "--exec", "--exec-batch"}:
             names = (listed_below("fd", words[1:at]) or "").split()
@@ -962,7 +964,7 @@ def _executed_by_fd(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
-    """What a container runs, with mounted paths translated to this machine's."""
+    """The command that a container runs, with mounted paths mapped to this machine."""
     words = command.words
     at = next((at for at, word in enumerate(words[:4]) if word in {"run", "exec"}), -1)
     if at < 0:
@@ -1000,12 +1002,12 @@ def _in_container(command: ShellCommand) -> Iterator[ShellCommand]:
 
 
 def _in_sandbox(command: ShellCommand) -> Iterator[tuple[str, ...]]:
-    """What `bwrap --bind folder /x rm /x/y` runs, with paths translated to this machine's."""
+    """The command of `bwrap --bind folder /x rm /x/y`, with its paths mapped to this machine."""
     words = command.words
     mounts = [
         (join(command.cwd, words[at + 1]), words[at + 2].rstrip("/"))
         for at, word in enumerate(words[:-2])
-        if word in _BINDS
+        if word in _BIND_OPTIONS
     ]
     deletes = SHELLS | DELETES_ALL | {"mv", "find", "env"}
     runs = [at for at, word in enumerate(words) if at and word.rpartition("/")[2] in deletes]
@@ -1024,7 +1026,7 @@ def _outside_container(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _map_mounts(word: str, mounts: Sequence[tuple[str, str]]) -> str:
-    """A word with container paths replaced by those of this machine."""
+    """A word with the paths of a container replaced by those of this machine."""
     for source, target in mounts:
         if not target:
             continue
@@ -1037,7 +1039,7 @@ def _map_mounts(word: str, mounts: Sequence[tuple[str, str]]) -> str:
 
 
 def _on_this_machine(command: ShellCommand, home: str) -> Iterator[ShellCommand]:
-    """`ssh localhost text` runs here, in the home folder."""
+    """The command of `ssh localhost text`, which runs in the home folder."""
     valued = [f"-{letter}" for letter in "bcDEeFIiJLlmOopQRSWw"]
     rest = behind_options(command.words[1:], valued)
     if len(rest) > 1:
@@ -1048,16 +1050,16 @@ def _on_this_machine(command: ShellCommand, home: str) -> Iterator[ShellCommand]
 
 
 def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Commands that settings of git run: aliases, editors, pagers; also `git bisect run`."""
+    """Commands that git runs: aliases, editors and pagers in settings, `git bisect run`."""
     if words[1:2] == ("config",):
         plain = operands(words[2:])
         name, value = (plain[0], plain[1]) if len(plain) > 1 else ("", "")
         forced = tuple(_pushed_by(name, value))
         if name.startswith("alias."):
-            yield _alias(value, ())
+            yield _expand_alias(value, ())
         elif forced:
             yield ("git", "push", *forced)
-        elif " " in value:  # an editor, a pager, a filter, a helper: many of them are run
+        elif " " in value:  # many settings are commands: editors, pagers, filters, helpers
             yield ("sh", "-c", value)
     elif words[1:3] == ("remote", "add") and any("--mirror=push" in word for word in words):
         yield ("git", "push", "--mirror")
@@ -1071,7 +1073,7 @@ def _set_by_git(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _carried_commands(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Commands of Switchgear after a program that may run them: `ssh host`, `tmux send-keys`."""
+    """Commands of Switchgear in the words of another program: `ssh host`, `tmux send-keys`."""
     if not any(GUARD_NAME in word.lower() for word in words[1:]):
         return
     if only_reads(words[0], words[1:]) or words[0] in _PROMPTED | _PACKAGERS:
@@ -1080,18 +1082,18 @@ def _carried_commands(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         if GUARD_NAME not in word.lower():
             continue
         if " " in word:
-            yield from _orders_in(word)
+            yield from _guard_commands_in(word)
         elif word.rpartition("/")[2].lower() == GUARD_NAME and not word.startswith((".", "-")):
             yield (GUARD_NAME, *words[at + 1 :])
 
 
-def _orders_in(text: str) -> Iterator[tuple[str, ...]]:
-    """Commands of Switchgear in any text: its name, followed by one of its verbs."""
-    for sign in "\"'`();&|,[]{}":
-        text = text.replace(sign, " ")
+def _guard_commands_in(text: str) -> Iterator[tuple[str, ...]]:
+    """Commands of Switchgear in any text: its name and one of its verbs."""
+    for char in "\"'`();&|,[]{}":
+        text = text.replace(char, " ")
     tokens = text.split()[:MOST_WORDS]
     for at, token in enumerate(tokens[:-1]):
-        if token.lower().rpartition("/")[2] == GUARD_NAME and tokens[at + 1] in _ORDERS:
+        if token.lower().rpartition("/")[2] == GUARD_NAME and tokens[at + 1] in _GUARD_VERBS:
             yield (GUARD_NAME, *tokens[at + 1 : at + 4])
 
 

@@ -1,7 +1,6 @@
-"""Which programs only look at the files they are given.
+"""Which programs only read the files that their arguments name.
 
-Of every other program it is not known what it does to them, so a rule may take it that it changes
-them (`given`). Data, and one function.
+Every other program may change those files, which are then `given` to it.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ READERS = word_set("""
     readarray let kill pkill killall pbcopy xclip xsel wl-copy cowsay notify-send say logger
     inotifywait fswatch mdls mdfind open xdg-open exiftool identify
 """)
-_UNLESS: dict[str, tuple[str, ...]] = {
+_WRITING_OPTIONS: dict[str, tuple[str, ...]] = {
     "sort": ("-o", "--output"),
     **dict.fromkeys(("fd", "fdfind"), ("-x", "-X", "--exec", "--exec-batch")),
     "xxd": ("-r",),
@@ -58,17 +57,19 @@ _UNLESS: dict[str, tuple[str, ...]] = {
     "fx": ("save", ".save"),
     "diffoscope": ("--text", "--html", "--html-dir", "--json", "--markdown"),
 }
-"""Words with which a reader writes."""
-_ONLY_WITH: dict[str, tuple[str, ...]] = {
+"""Options with which a reader writes."""
+_READ_ONLY_OPTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("vi", "vim", "nvim"), ("-R",)),
     "code": ("--diff", "-d"),
     "black": ("--check", "--diff"),
     "isort": ("--check", "--check-only", "--diff", "-c"),
     "gzip": ("-c", "--stdout", "-l", "-t", "-k"),
 }
-"""Words without which a program writes."""
-_NEVER_WITH = dict.fromkeys(("vi", "vim", "nvim", "view"), word_list("-c + --cmd -S -s -es -e"))
-"""Words with which a read-only editor runs commands."""
+"""Programs that write unless one of these options is given."""
+_EDITOR_COMMANDS = dict.fromkeys(
+    ("vi", "vim", "nvim", "view"), word_list("-c + --cmd -S -s -es -e")
+)
+"""Options with which a read-only editor runs commands."""
 _GIT_READS = word_set("""
     diff log show status add stage commit blame annotate grep ls-files ls-tree rev-parse rev-list
     check-ignore check-attr branch cat-file describe tag push fetch pull shortlog reflog archive
@@ -76,10 +77,10 @@ _GIT_READS = word_set("""
     bisect merge rebase cherry-pick revert name-rev count-objects fsck show-ref for-each-ref
     ls-remote hash-object gc maintenance init clone blame format-patch cherry
 """)
-_GIT_WRITES = ("--output", "-o")
+_GIT_OUTPUT_OPTIONS = ("--output", "-o")
 
 
-_READING_ORDERS: dict[str, frozenset[str]] = {
+_READING_SUBCOMMANDS: dict[str, frozenset[str]] = {
     "openssl": word_set("""
         dgst md5 sha1 sha224 sha256 sha384 sha512 x509 verify asn1parse version crl
     """),
@@ -91,30 +92,30 @@ _READING_ORDERS: dict[str, frozenset[str]] = {
     "cue": frozenset(("vet",)),
     "ajv": frozenset(("validate", "test")),
 }
-"""Programs with several orders, and which of those only read."""
-_READING_UNLESS = ("-o", "--output", "--config", "--tool", "--diff-cmd")
-"""Prefixes of options with which they write or run something."""
+"""The subcommands of programs that only read."""
+_WRITING_PREFIXES = ("-o", "--output", "--config", "--tool", "--diff-cmd")
+"""Prefixes of options with which these subcommands write or run something."""
 
 
 def only_reads(program: str, rest: Sequence[str]) -> bool:
-    """Whether a program with these words leaves the files that they name as they are.
+    """Whether a program with these arguments only reads the files that they name.
 
-    >>> only_reads("sort", ["a"]), only_reads("sort", ["-o", "a", "a"]), only_reads("elsewise", ["a"])
+    >>> only_reads("sort", ["a"]), only_reads("sort", ["-o", "a", "a"]), only_reads("unknown", ["a"])
     (True, False, False)
     """
     if program == "git":
         if rest and rest[0] in {"diff", "log", "show", "archive", "format-patch"}:
-            return not _any_of(_GIT_WRITES, rest)
+            return not _any_of(_GIT_OUTPUT_OPTIONS, rest)
         return not rest or rest[0] in _GIT_READS
-    if program in _READING_ORDERS:
-        is_reading = bool(rest) and rest[0] in _READING_ORDERS[program]
-        return is_reading and not any(word.startswith(_READING_UNLESS) for word in rest)
-    writing = (*_UNLESS.get(program, ()), *_NEVER_WITH.get(program, ()))
+    if program in _READING_SUBCOMMANDS:
+        is_reading = bool(rest) and rest[0] in _READING_SUBCOMMANDS[program]
+        return is_reading and not any(word.startswith(_WRITING_PREFIXES) for word in rest)
+    writing = (*_WRITING_OPTIONS.get(program, ()), *_EDITOR_COMMANDS.get(program, ()))
     if program not in READERS or _any_of(writing, rest):
         return False
     if program == "uniq" and sum(not word.startswith("-") for word in rest) > 1:
         return False  # the second word is written
-    return program not in _ONLY_WITH or _any_of(_ONLY_WITH[program], rest)
+    return program not in _READ_ONLY_OPTIONS or _any_of(_READ_ONLY_OPTIONS[program], rest)
 
 
 def _any_of(options: Sequence[str], rest: Sequence[str]) -> bool:

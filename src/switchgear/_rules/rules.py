@@ -1,4 +1,4 @@
-"""Absolute rules: what they are about, which call breaks them, and their form as JSON values."""
+"""Absolute rules: what they match, which call breaks them, and their JSON form."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -47,16 +47,17 @@ _FORMS: tuple[tuple[str, int, str, str], ...] = (
     ("npm_", 36, _ALPHABET, "an npm token"),
     ("pypi-", 80, _ALPHABET, "a PyPI token"),
 )
-"""Prefix, minimum length of the rest, its characters, and the name of the kind."""
+"""Prefix, minimum length of the rest, its characters, and how messages name the key."""
 _PEM = ("-----BEGIN ", "PRIVATE KEY-----")
 _PLACEHOLDERS = word_list("example your xxxx dummy fake placeholder redacted 1234567890")
 _MOST = 10_000
-"""Occurrences of one prefix that are checked in a text."""
-_LEAST_DIFFERENT = 9
+"""Maximum number of occurrences of one prefix that are checked in a text."""
+_LEAST_DISTINCT = 9
+"""Minimum number of distinct characters in a key."""
 
 
 def key_in(text: str) -> str | None:
-    """What kind of key a text seems to contain, or `None`.
+    """The kind of key that a text seems to contain, or `None`.
 
     >>> key_in("token ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2)
     'a GitHub token'
@@ -81,39 +82,39 @@ def key_in(text: str) -> str | None:
 
 
 def _is_key(body: str, least: int) -> bool:
-    if len(body) < least or len(set(body)) < _LEAST_DIFFERENT:
+    if len(body) < least or len(set(body)) < _LEAST_DISTINCT:
         return False
     small = body.lower()
-    has_digit = any(sign.isdigit() for sign in body)
+    has_digit = any(char.isdigit() for char in body)
     return has_digit and not any(word in small for word in _PLACEHOLDERS)
 
 
 SECRET = "@secret"  # noqa: S105  the name of a pattern
-"""The pattern of contents that is found where something looks like a key."""
+"""The pattern of `contents` that matches text with something that looks like a key."""
 GUARD = "@guard"
-"""The pattern of paths that stands for all protected ones (`Place.protected`)."""
+"""The pattern of paths that stands for all protected paths (`Place.protected`)."""
 LOOPBACK = "@loopback"
-"""The pattern of hosts that stands for this machine, by its addresses and by `localhost`."""
+"""The pattern of hosts that stands for this machine: loopback addresses and `localhost`."""
 LONGEST_SHOWN = 120
 MOST_PATHS = 1_500
-"""Paths of one call whose links are followed."""
+"""Maximum number of paths of one call whose links are followed."""
 GUARD_FOLDERS = word_set(".claude .codex .gemini .qwen .opencode .pi .switchgear switchgear")
-"""Folders that are the guard's, or an agent's with its hooks, by their names."""
+"""Names of folders that belong to the guard, or to an agent and contain its hooks."""
 ASPECTS = (
     *("tools", "hosts", "commands", "inputs", "paths", "writes", "deletes", "sends", "given"),
     *("variables", "contents"),
 )
-"""What a rule can be about; the last that matches is what is shown."""
+"""What a rule can match; a message shows the match of the last aspect."""
 ALLOWED = ("tools", "hosts", "commands", "paths")
 Patterns = tuple[str, ...]
 
 
 class Broken(NamedTuple):
-    """A rule that a call would break. As a text: one line."""
+    """A rule that a call would break; `str()` gives one line."""
 
     rule: str
     what: str
-    """The part of the call that breaks it, cut and cleaned; redact it before it is kept."""
+    """The part of the call that breaks it, shortened, on one line; redact it before storing it."""
     why: str
 
     def __str__(self) -> str:
@@ -123,14 +124,15 @@ class Broken(NamedTuple):
 class Rule(Value):
     """One absolute rule.
 
-    It is broken by a call that has, of each aspect given, something that matches one of its
-    patterns and none of the allowed ones.
+    A call breaks it if, for each aspect of the rule, some part of the call matches one of the
+    patterns and none of the allowed patterns.
 
-    `commands` are patterns of words: the first is the program, each other must be found behind it,
-    in any order; `-f` is found in `-fu` too. `paths` are those read, written or deleted, `writes`
-    those written or deleted, `sends` those that go to a host, `given` those named to a program or a
-    tool of which it is not known that it only reads them; relative ones are of the workspace, `~` is
-    home, `**` any folders. An option and its value are found as `--a=b`, `--a b`, `-ab` and `-a b`. What is forbidden is so in upper and in lower case.
+    A pattern of `commands` is a program followed by words that must occur after it, in any order;
+    `-f` also matches `-fu`. An option with a value matches as `--a=b`, `--a b`, `-ab` and `-a b`.
+    `paths` are read, written or deleted; `writes` are written or deleted; `sends` go to a host;
+    `given` are named to a program or a tool that may do more than read them. Relative patterns are
+    relative to the workspace, `~` is the home folder, `**` matches any folders. Forbidden patterns
+    ignore case.
 
     >>> rule = Rule("no-prod", commands=("kubectl --context=prod*",), why="production is not yours")
     >>> str(judge([rule], "Bash", {"command": "kubectl get po --context=prod-1"}, Place("/w")))
@@ -176,7 +178,7 @@ class Rule(Value):
 def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken | None:
     """The first rule that a call of this tool with these inputs would break, or `None`.
 
-    `inputs` as parsed from JSON. A call that is too long or too deeply nested to be analysed breaks the rule `readable`.
+    `inputs` are as parsed from JSON. A call that is too long or too deeply nested to be analysed breaks the rule `readable`.
 
     >>> rule = Rule("stay", writes=("/**",), allow_paths=("./**",))
     >>> judge([rule], "Write", {"file_path": "notes.md"}, Place("/w")) is None
@@ -188,37 +190,38 @@ def judge(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> Broken
 
 
 def judge_effects(rules: Iterable[Rule], effects: Effects, place: Place) -> Broken | None:
-    """The same for the effects of a call."""
+    """The first rule that a call with these effects would break, or `None`."""
     rules = tuple(rules)
     if effects.unread and rules:
         return Broken("readable", effects.unread, "what cannot be parsed cannot be checked")
     paths = _Paths(place)
     try:
         for rule in rules:
-            found = _breaks(rule, effects, paths)
-            if found is not None:
-                return Broken(rule.name, one_line(found), rule.why)
+            breaking_part = _breaking_part(rule, effects, paths)
+            if breaking_part is not None:
+                return Broken(rule.name, one_line(breaking_part), rule.why)
     except TooLong as error:
         return Broken("readable", str(error), "what cannot be parsed cannot be checked")
     return None
 
 
-def _breaks(rule: Rule, effects: Effects, paths: "_Paths") -> str | None:
+def _breaking_part(rule: Rule, effects: Effects, paths: "_Paths") -> str | None:
+    """The part of the effects that breaks the rule; `None` if they do not break it."""
     if _any_name(rule.allow_tools, effects.tool):
         return None
-    telling = ""
+    breaking_part = ""
     for aspect in ASPECTS:
         if not getattr(rule, aspect):
             continue
         found = next(_matching(rule, aspect, effects, paths), None)
         if found is None:
             return None
-        telling = found
-    return telling
+        breaking_part = found
+    return breaking_part
 
 
 def _matching(rule: Rule, aspect: str, effects: Effects, paths: "_Paths") -> Iterator[str]:
-    """What of the effects breaks this aspect of the rule."""
+    """The parts of the effects that break this aspect of the rule."""
     patterns: Patterns = getattr(rule, aspect)
     if aspect == "tools":
         yield from [effects.tool] if _any_name(patterns, effects.tool) else []
@@ -240,7 +243,7 @@ def _matching(rule: Rule, aspect: str, effects: Effects, paths: "_Paths") -> Ite
 
 
 class _Paths:
-    """Patterns and paths relative to one place. Used by one thread, for one call."""
+    """Matches paths against patterns in one place. Used by one thread, for one call."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -252,22 +255,22 @@ class _Paths:
     def matching(
         self, aspect: str, patterns: Patterns, allowed: Patterns, effects: Effects
     ) -> Iterator[str]:
-        """Paths of the effects that match a pattern and are not excused."""
+        """Paths of the effects that match a pattern and are not allowed."""
         touched = list(_touched_paths(aspect, effects))
         if not touched:
             return
-        # Some file systems take upper case for lower: what is forbidden is so in both.
-        denied = _denied(tuple(pattern.lower() for pattern in self._absolute(patterns)))
-        excused = self._absolute(allowed)
-        for path, how in touched:
-            forms = self._forms(path, is_deleted=how in {"deletes", "alters"})
-            if not any(_hits(form.lower(), denied, how) for form in forms):
+        # Some file systems ignore case, so forbidden patterns do too.
+        denied = _denied_index(tuple(pattern.lower() for pattern in self._absolute(patterns)))
+        exempt = self._absolute(allowed)
+        for path, effect in touched:
+            forms = self._forms(path, is_deleted=effect in {"deletes", "alters"})
+            if not any(_is_denied(form.lower(), denied, effect) for form in forms):
                 continue
-            if not all(any(path_matches(good, form) for good in excused) for form in forms):
+            if not all(any(path_matches(each, form) for each in exempt) for form in forms):
                 yield path.replace(ANY, "*")
 
     def _forms(self, path: str, *, is_deleted: bool) -> list[str]:
-        """The path as written, and with links resolved; deleting a link keeps its target."""
+        """The path as written and with its links resolved; deleting a link keeps its target."""
         if self._place.resolve is None or path.startswith(UNKNOWN):
             return [path]
         folder, _, name = path.rpartition("/")
@@ -301,24 +304,24 @@ class _Paths:
 
 
 class _Denied(NamedTuple):
-    """Forbidden path patterns, indexed so that most paths are recognised as allowed quickly."""
+    """Forbidden path patterns, indexed so that most allowed paths are recognised quickly."""
 
     patterns: Sequence[tuple[str, str]]
     """Pairs of a literal part and the pattern."""
     above: frozenset[str]
-    """The folders above them."""
+    """All folders that contain a forbidden path."""
     wild: Sequence[str]
-    """Those with a star in a folder."""
+    """The patterns with a star in a folder name."""
 
 
-_known_denied: dict[Patterns, _Denied] = {}
-MOST_DENIED = 64
+_denied_cache: dict[Patterns, _Denied] = {}
+MOST_CACHED = 64
 
 
-def _denied(patterns: Patterns) -> _Denied:
-    """The index of these patterns; the most recent ones are cached."""
-    found = _known_denied.pop(patterns, None)
-    if found is None:
+def _denied_index(patterns: Patterns) -> _Denied:
+    """The index of these patterns; the most recent indexes are cached."""
+    index = _denied_cache.pop(patterns, None)
+    if index is None:
         above: set[str] = set()
         wild: list[str] = []
         for pattern in patterns:
@@ -331,22 +334,22 @@ def _denied(patterns: Patterns) -> _Denied:
                 folder = folder.rpartition("/")[0]
             above.add("/")
         pairs = [(required_text(each), each) for each in patterns]
-        found = _Denied(pairs, frozenset(above), wild)
-    _known_denied[patterns] = found
-    while len(_known_denied) > MOST_DENIED:
-        del _known_denied[next(iter(_known_denied))]
-    return found
+        index = _Denied(pairs, frozenset(above), wild)
+    _denied_cache[patterns] = index
+    while len(_denied_cache) > MOST_CACHED:
+        del _denied_cache[next(iter(_denied_cache))]
+    return index
 
 
-def _hits(path: str, denied: _Denied, how: str) -> bool:
+def _is_denied(path: str, denied: _Denied, effect: str) -> bool:
     """Whether a path is forbidden: by its name, its contents, or what a shell expands it to."""
-    if how in {"reads", "sends"}:
-        return any(_is_read(path, part, pattern, how) for part, pattern in denied.patterns)
+    if effect in {"reads", "sends"}:
+        return any(_is_read_denied(path, part, each, effect) for part, each in denied.patterns)
     if UNKNOWN in path:
         path = _guess_glob(path)
         if not path:
             return False
-    below = how in {"deletes", "alters"} or (how == "given" and _is_guard_folder(path))
+    below = effect in {"deletes", "alters"} or (effect == "given" and _is_guard_folder(path))
     if is_glob(path):
         return any(
             path_matches(pattern, path)
@@ -360,18 +363,18 @@ def _hits(path: str, denied: _Denied, how: str) -> bool:
 
 
 def _lies_in(path: str, pattern: str) -> bool:
-    """Whether a pattern with a star in a folder can match something in this folder."""
+    """Whether a pattern with a star in a folder name can match something in this folder."""
     if pattern.endswith("/**") and path_matches(pattern[:-3], path):
         return True
     return path_is_above(path, pattern)
 
 
-def _is_read(path: str, part: str, pattern: str, how: str) -> bool:
+def _is_read_denied(path: str, part: str, pattern: str, effect: str) -> bool:
     if part in path and path_matches(pattern, path):
         return True
-    if how != "sends" or not is_glob(path) or "*" in path.rpartition("/")[2][:1]:
+    if effect != "sends" or not is_glob(path) or "*" in path.rpartition("/")[2][:1]:
         return False
-    # What a shell would complete to a file of secrets: `.en?`.
+    # A glob that a shell would expand to a file of secrets: `.en?`.
     name = pattern.rpartition("/")[2]
     return not is_glob(name) and paths_meet(f"/{path.rpartition('/')[2]}", f"/{name}")
 
@@ -402,11 +405,11 @@ def _guess_glob(path: str) -> str:
 
 
 def _touched_paths(aspect: str, effects: Effects) -> Iterator[tuple[str, str]]:
-    """Paths of an aspect, and what is done to them."""
-    for how in _NEEDS[aspect]:
-        for path in getattr(effects, how):
-            if not (how == "deletes" and aspect == "deletes" and path.startswith(UNKNOWN)):
-                yield path, how
+    """The paths of an aspect, each with what the call does to it."""
+    for effect in _EFFECTS_OF_ASPECT[aspect]:
+        for path in getattr(effects, effect):
+            if not (effect == "deletes" and aspect == "deletes" and path.startswith(UNKNOWN)):
+                yield path, effect
 
 
 def _any_name(patterns: Patterns, name: str) -> bool:
@@ -425,20 +428,20 @@ def _any_command(patterns: Patterns, words: Sequence[str]) -> bool:
     fitting: list[list[str]] = []
     for pattern in patterns:
         first = pattern.partition(" ")[0]
-        is_plain = "*" not in first and "?" not in first  # most are: no call for those
+        is_plain = "*" not in first and "?" not in first  # the common case, without a call
         if first.lower() == program if is_plain else name_matches(first, program):
             fitting.append(pattern.split())
     if not fitting:
         return False
     forms = _forms_of(words[1:])
     return any(
-        all(any(_is_word(wanted, word) for word in forms) for wanted in pattern[1:])
+        all(any(_word_matches(required, word) for word in forms) for required in pattern[1:])
         for pattern in fitting
     )
 
 
 def _forms_of(words: Sequence[str]) -> list[str]:
-    """The words, and options with their values in all spellings."""
+    """The words, and the options with their values in all spellings."""
     found = list(words)
     for word, value in with_next(words):
         if word[:1] != "-" or len(word) < 2:
@@ -453,14 +456,14 @@ def _forms_of(words: Sequence[str]) -> list[str]:
     return found
 
 
-def _is_word(wanted: str, word: str) -> bool:
-    if len(wanted) == 2 and wanted[0] == "-" != wanted[1]:
-        return is_short(word) and wanted[1] in word[1:].partition("=")[0]
-    return name_matches(wanted, word)
+def _word_matches(pattern: str, word: str) -> bool:
+    if len(pattern) == 2 and pattern[0] == "-" != pattern[1]:
+        return is_short(word) and pattern[1] in word[1:].partition("=")[0]
+    return name_matches(pattern, word)
 
 
 def _in_text(pattern: str, text: str) -> str:
-    """What a pattern matches in a text, in a form that may be shown."""
+    """What a pattern matches in a text, in a form that can be shown."""
     if pattern == SECRET:
         kind = key_in(text)
         return f"what looks like {kind}" if kind else ""
@@ -468,9 +471,9 @@ def _in_text(pattern: str, text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of an agent on one line, shortened, without control characters."""
+    """An agent's text on one line, shortened, without control characters."""
     text = " ".join(text.split())
-    text = "".join(sign if sign.isprintable() else "?" for sign in text[: LONGEST_SHOWN + 1])
+    text = "".join(char if char.isprintable() else "?" for char in text[: LONGEST_SHOWN + 1])
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 
 
@@ -485,7 +488,7 @@ def _patterns(field: str, value: Iterable[str]) -> Patterns:
     return patterns
 
 
-_NEEDS = {
+_EFFECTS_OF_ASPECT = {
     "paths": ("deletes", "alters", "writes", "reads"),
     "writes": ("deletes", "alters", "writes"),
     "contents": ("texts",),
@@ -494,7 +497,7 @@ _NEEDS = {
         for name in ("commands", "deletes", "sends", "given", "hosts", "inputs", "variables")
     },
 }
-"""The effects of a call that can break an aspect of a rule: a call without them cannot."""
+"""For each aspect of a rule, the effects that can break it; a call without them cannot."""
 
 
 def dump_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
@@ -514,7 +517,7 @@ def dump_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
 
 
 def load_rules(data: Any) -> tuple[Rule, ...]:
-    """The inverse of `dump_rules`; raises ValueError for what it never dumped."""
+    """The inverse of `dump_rules`. Raises `ValueError` for data that it never returns."""
     if not isinstance(data, list) or not all(isinstance(each, dict) for each in data):
         raise ValueError(f"rules are {data!r}: they must be a list of mappings")
     try:
@@ -524,29 +527,29 @@ def load_rules(data: Any) -> tuple[Rule, ...]:
 
 
 def load_rules_about(
-    data: Any, effects: Effects, made: dict[int, Rule] | None = None
+    data: Any, effects: Effects, loaded: dict[int, Rule] | None = None
 ) -> tuple[Rule, ...]:
-    """The rules that these effects could break: making all of them would take longer.
+    """The rules that these effects could break; faster than loading all rules.
 
-    `made`: rules of the same data that are made already, by their places in it; it gets the others.
+    `loaded` caches the rules of the same data by their index; rules loaded now are added to it.
     """
     if (
         effects.unread
         or not isinstance(data, list)
-        or not all(isinstance(one, dict) for one in data)
+        or not all(isinstance(each, dict) for each in data)
     ):
         return load_rules(data)
-    made = {} if made is None else made
+    loaded = {} if loaded is None else loaded
     programs = {words[0].lower() for words in effects.commands if words}
-    found = [at for at, each in enumerate(data) if _could_break(each, effects, programs)]
-    new = [at for at in found if at not in made]
-    made.update(zip(new, load_rules([data[at] for at in new]), strict=True))
-    return tuple(made[at] for at in found)
+    relevant = [at for at, each in enumerate(data) if _could_break(each, effects, programs)]
+    new = [at for at in relevant if at not in loaded]
+    loaded.update(zip(new, load_rules([data[at] for at in new]), strict=True))
+    return tuple(loaded[at] for at in relevant)
 
 
 def _could_break(rule: dict[str, Any], effects: Effects, programs: set[str]) -> bool:
-    for aspect, parts in _NEEDS.items():
-        if aspect in rule and not any(getattr(effects, part) for part in parts):
+    for aspect, fields in _EFFECTS_OF_ASPECT.items():
+        if aspect in rule and not any(getattr(effects, field) for field in fields):
             return False
     if "commands" not in rule:
         return True

@@ -201,7 +201,7 @@ def _incident(root: Path, text: str) -> None:
         config, entries = Config(), panel.events(glob="provider/anthropic")
         fleet = Fleet(panel, config.crew, config.breakers)
         for entry in entries:
-            kept.hear(entry.event, fleet)
+            kept.process(entry.event, fleet)
     kept.add_missed(
         "provider/anthropic",
         by="ann",

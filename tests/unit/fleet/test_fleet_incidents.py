@@ -259,7 +259,7 @@ def test_failed_probes_and_recovery_belong_to_the_same_incident(stage: Stage) ->
     assert found["lasted_s"] == pytest.approx(3630.0)
     assert [line["after"] for line in found["timeline"]][-2:] == ["half_open", "closed"]
     for entry in stage.fleet.panel.events():
-        stage.incidents.hear(entry.event, stage.fleet)
+        stage.incidents.process(entry.event, stage.fleet)
     assert stage.incidents.get(name) == found, "hearing it all again adds nothing"
     stage.record("provider/anthropic", ok=False, retry_after_s=30.0)
     assert len(stage.watcher.tick()) == 1, "the next trip is another incident"
@@ -270,7 +270,7 @@ def test_a_process_killed_before_its_position_moves_writes_nothing_twice(
 ) -> None:
     stage.record("rules/coder", violation="rule secrets")
     [entry] = stage.fleet.panel.events()
-    first = stage.incidents.hear(entry.event, stage.fleet)
+    first = stage.incidents.process(entry.event, stage.fleet)
     assert first == incident_id(entry.event)
     stage.incidents.close(str(first), by="ana", why="seen", mark="confirmed", now_s=0.0)
     assert stage.watcher.tick() == [], "the same event is heard again"

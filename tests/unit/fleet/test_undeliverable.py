@@ -14,7 +14,7 @@ import pytest
 from switchgear._config import ConfigError, load_config
 from switchgear._fleet import delivery as delivery_module
 from switchgear._fleet.delivery import (
-    ATTEMPTS_ALONE,
+    ATTEMPTS_PER_CHECK,
     MOST_ASIDE,
     Delivery,
     deliver,
@@ -214,7 +214,7 @@ def test_a_message_that_alone_fails_again_and_again_does_not_block_the_others(
         stage.event(circuit)
     delivery = stage.delivery(Webhook(server.url))
     sent = 0
-    for _ in range(ATTEMPTS_ALONE):
+    for _ in range(ATTEMPTS_PER_CHECK):
         sent += delivery.run_once()
         stage.clock.advance(600.0)
     assert sent == 1
@@ -228,7 +228,7 @@ def test_a_server_that_is_down_for_everything_loses_nothing(server: RawServer) -
     for circuit in ("provider/a", "provider/b"):
         stage.event(circuit)
     delivery = stage.delivery(Webhook(server.url))
-    for _ in range(3 * ATTEMPTS_ALONE):
+    for _ in range(3 * ATTEMPTS_PER_CHECK):
         delivery.run_once()
         stage.clock.advance(600.0)
     found = delivery.pending()

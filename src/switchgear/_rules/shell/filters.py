@@ -1,7 +1,7 @@
-"""What a few filters make of a text that is known: `echo … | rev`, `| tr a-z n-za-m`, `| base64 -d`.
+"""The output of a few filters for a known text: `echo … | rev`, `| tr a-z n-za-m`, `| base64 -d`.
 
-A text that only passes through a filter is as plain as the command it stands in, so it is read.
-A filter that is not known here, or options of one that are not, give `None`: not known.
+A known text that passes through a known filter can be checked like any other text of a command.
+The output of any other filter, or with unknown options, is `None`: unknown.
 """
 
 # ruff: noqa: PLR0911  one answer for each form of a command
@@ -12,12 +12,12 @@ from switchgear._rules.options import is_short, operands, options_in, with_next
 from switchgear._rules.patterns import ANY, word_set
 
 LONGEST = 65_536
-"""Characters of a text that is filtered."""
+"""Maximum length of a text that is filtered, in characters."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 def filtered(program: str, rest: Sequence[str], text: str) -> str | None:
-    """What a filter with these words prints of a text, or `None` if that is not known.
+    """The output of a filter with these arguments for a text, or `None` if it is unknown.
 
     >>> filtered("rev", [], "mr"), filtered("tr", ["a-z", "n-za-m"], "ez"), filtered("awk", [], "x")
     ('rm', 'rm', None)
@@ -34,11 +34,11 @@ def _same(rest: list[str], text: str) -> str | None:
 
 
 def listed(program: str, rest: Sequence[str]) -> str | None:
-    """What `find` or `ls` prints, as globs."""
+    """The output of `find` or `ls`, as globs."""
     if program == "find":
         acts = {"-exec", "-execdir", "-ok", "-delete", "-ls"} & set(rest)
         shown = next((value for name, value in options_in(rest) if name == "-printf"), "%p")
-        if acts or not any(sign in shown for sign in ("%p", "%P", "%f", "%h")):
+        if acts or not any(char in shown for char in ("%p", "%P", "%f", "%h")):
             return None
         found = finds(rest)
         if "%h" in shown:
@@ -54,16 +54,16 @@ def listed(program: str, rest: Sequence[str]) -> str | None:
     if "d" in letters:
         return "\n".join(plain)
     below = [f"{word.rstrip('/')}/{name}" for word in plain]
-    # `ls` prints bare names; of a hidden folder they matter, because the guard's are hidden.
+    # `ls` prints bare names; they matter for hidden folders, because those of the guard are hidden.
     is_hidden = len(plain) == 1 and plain[0].rstrip("/").rpartition("/")[2].startswith(".")
     return "\n".join((*plain, *below, *([name] if is_hidden and plain[0].strip("./") else [])))
 
 
 def listed_below(program: str, rest: Sequence[str]) -> str | None:
-    """What a program that prints the names of files prints, as globs; `None`: not known.
+    """The output of a program that prints names of files, as globs, or `None` if it is unknown.
 
-    A search by content of the whole project lists files of the guard only if what it looks for can be
-    in them: `grep -rl foo .` cannot list the settings of an agent, `grep -rl hooks .` does.
+    A search by content of the whole project can only list files of the guard that contain the pattern:
+    `grep -rl foo .` cannot list the settings of an agent, `grep -rl hooks .` does.
     """
     if program == "git":
         program, rest = f"git {rest[0] if rest else ''}", rest[1:]
@@ -89,14 +89,14 @@ def listed_below(program: str, rest: Sequence[str]) -> str | None:
 
 
 def _listed_by(program: str, rest: Sequence[str]) -> str | None:
-    """What a program of `_LISTERS` prints, as globs."""
+    """The output of a program of `_LISTERS`, as globs."""
     plain = list(_without_values(program, rest))
     letters = _letters(rest)
-    seeks = program in _WITH_PATTERN and not (
+    has_pattern = program in _WITH_PATTERN and not (
         _has(rest, "--files") or (program in _GREPS and {"e", "f"} & letters)
     )
-    wanted = plain[0] if seeks and plain else ""
-    where = plain[1:] if seeks else plain
+    pattern = plain[0] if has_pattern and plain else ""
+    where = plain[1:] if has_pattern else plain
     folders = [word.rstrip("/") for word in where if word.strip("./")]
     if len(folders) == len(where) > 0:
         if program == "git ls-files" and all("*" in word for word in folders):
@@ -106,15 +106,21 @@ def _listed_by(program: str, rest: Sequence[str]) -> str | None:
     if program in _GREPS and not is_recursive:
         return None
     if program == "git ls-files" and not ("o" in letters or _has(rest, "--others")):
-        return None  # what is tracked
+        return None  # it lists tracked files
     if program == "git grep" and not _has(rest, "--untracked", "--no-index"):
         return None
-    hides = program in _HIDES and not ({"H", ".", "a"} & letters or _has(rest, "--hidden"))
-    hides = hides and "".join(rest).count("u") < (1 if program.startswith("fd") else 2)
-    star = "*" if hides else ANY
+    skips_hidden = program in _HIDES and not ({"H", ".", "a"} & letters or _has(rest, "--hidden"))
+    skips_hidden = skips_hidden and "".join(rest).count("u") < (
+        1 if program.startswith("fd") else 2
+    )
+    star = "*" if skips_hidden else ANY
     if program in {"fd", "fdfind"}:
-        return _found_by_fd(wanted, rest, star)
-    if seeks and not {"L", "v"} & letters and not may_be_in_guard(wanted, in_settings=not hides):
+        return _found_by_fd(pattern, rest, star)
+    if (
+        has_pattern
+        and not {"L", "v"} & letters
+        and not may_be_in_guard(pattern, in_settings=not skips_hidden)
+    ):
         return None
     kinds = [value for option, value in options_in(rest) if option in {"-t", "--type"}]
     if _has(rest, "--exclude-dir") or (kinds and kinds[0] not in _GUARD_KINDS):
@@ -127,28 +133,28 @@ def _listed_by(program: str, rest: Sequence[str]) -> str | None:
     return "\n".join(f"./**/{name}" for name in names or [star])
 
 
-def _found_by_fd(wanted: str, rest: Sequence[str], star: str) -> str | None:
+def _found_by_fd(pattern: str, rest: Sequence[str], star: str) -> str | None:
     ends = [value for option, value in options_in(rest) if option in {"-e", "--extension"}]
     if ends:
         return "\n".join(f"./**/{star}.{end}" for end in ends)
-    name = wanted.strip("^$.*").replace("\\", "")
+    name = pattern.strip("^$.*").replace("\\", "")
     if name:
         return f"./**/{ANY}{name}{ANY}" if star == ANY else None
     return f"./**/{star}"
 
 
 def may_be_in_guard(pattern: str, *, in_settings: bool) -> bool:
-    """Whether a search for this pattern can find a file of the guard, by what is written in those.
+    """Whether a search for this pattern can find a file of the guard, judging by the words in them.
 
-    `in_settings`: the settings of agents, which are in hidden folders, are searched too.
+    `in_settings`: whether the settings of agents, which are in hidden folders, are searched too.
 
     >>> may_be_in_guard("PreTool.*", in_settings=True), may_be_in_guard("TODO", in_settings=True)
     (True, False)
     """
     text = _GUARD_TEXT if in_settings else _CONFIG_TEXT
     for part in pattern.replace("\\|", "|").lower().split("|"):
-        for sign in "\\^$*+?()[]{}.":
-            part = part.replace(sign, "\0")  # noqa: PLW2901  pieces of plain text are left
+        for char in "\\^$*+?()[]{}.":
+            part = part.replace(char, "\0")  # noqa: PLW2901  pieces of plain text are left
         pieces = [piece for piece in part.split("\0") if piece.strip()]
         if all(piece in text for piece in pieces):
             return True
@@ -176,7 +182,7 @@ _GUARD_TEXT = _CONFIG_TEXT + (
 
 def _letters(rest: Sequence[str]) -> set[str]:
     """The letters of all short options."""
-    return {sign for word in rest if is_short(word) for sign in word[1:]}
+    return {char for word in rest if is_short(word) for char in word[1:]}
 
 
 def _has(rest: Sequence[str], *names: str) -> bool:
@@ -213,14 +219,14 @@ _VALUED_LONG = word_set("""
 
 
 def _is_one_of(options: str) -> Callable[[str], bool]:
-    """Whether a word is one of these options; a letter may be among others."""
+    """A test whether a word is one of these options; a letter may be in a group like `-xyz`."""
     long = frozenset(word for word in options.split() if len(word) > 2)
     short = frozenset(word[1] for word in options.split() if len(word) == 2)
     return lambda word: word in long or (is_short(word) and bool(short & set(word)))
 
 
 _GUARD_KINDS = frozenset(("json", "yaml", "toml", "js", "ts", "config", "f", "d"))
-"""Types of files, as `rg -t` names them, of which the guard has some."""
+"""Types of the files of the guard, as `rg -t` names them."""
 _GREPS = frozenset(("grep", "egrep", "fgrep", "zgrep"))
 _HIDES = frozenset(("rg", "ag", "ack", "fd", "fdfind", "tree"))
 """Programs that skip hidden files by default."""
@@ -230,7 +236,7 @@ _PRINTS_WORDS = frozenset(
         *("shasum", "sum", *_GREPS),
     )
 )
-"""Programs that print the names they are given, among other things."""
+"""Programs whose output includes the names in their arguments."""
 _LISTERS = {
     **dict.fromkeys(_GREPS, "-l -L --files-with-matches --files-without-match"),
     **dict.fromkeys(
@@ -239,18 +245,18 @@ _LISTERS = {
     **dict.fromkeys(("fd", "fdfind", "tree", "du", "git ls-files"), ""),
     "git grep": "-l --files-with-matches --name-only",
 }
-"""Programs that print names of files, and the options with which they do; "": always."""
+"""Programs that list files, and the options that make them; an empty string: always."""
 _WITH_PATTERN = frozenset((*_GREPS, "rg", "ag", "ack", "fd", "fdfind", "git grep"))
 
 
 def finds(rest: Sequence[str]) -> list[str]:
-    """What `find` may find, as paths with stars: below its start, by the requested name."""
+    """The paths that `find` may find, as globs: the requested names below its start."""
     starts: list[str] = []
     for word in rest:
         if word.startswith(("-", "(", "!")):
             break
         starts.append(word)
-    name = "empty" if "-empty" in rest else ANY  # an empty name protects nothing
+    name = "empty" if "-empty" in rest else ANY  # empty files need no protection
     names: list[str] = []
     path, before, depth = "", "", ""
     for test, value in with_next(rest):
@@ -258,7 +264,7 @@ def finds(rest: Sequence[str]) -> list[str]:
             pass
         elif test in {"-name", "-iname"}:
             names.append(value.replace("*", ANY))
-        elif test == "-prune" and value in {"-o", "-or", ")"}:  # what was described is left out
+        elif test == "-prune" and value in {"-o", "-or", ")"}:  # the tests so far exclude paths
             names, path = [], ""
         elif test in {"-path", "-ipath", "-wholename"}:
             path = "/".join("**" if part.strip("*") == "" else part for part in value.split("/"))
@@ -266,7 +272,7 @@ def finds(rest: Sequence[str]) -> list[str]:
             depth = value
         before = test
     if path[:1] == "*" != path[1:2]:
-        path = f"**/{path}"  # here a star stands for slashes, too
+        path = f"**/{path}"  # in `-path`, a star also matches slashes
     path = path.replace("**", "\0").replace("*", ANY).replace("\0", "**")
     if path and name == ANY and not names:
         is_whole = path.startswith(("/", "."))
@@ -278,18 +284,18 @@ def finds(rest: Sequence[str]) -> list[str]:
 
 
 def _grep(rest: list[str], text: str) -> str | None:
-    """The lines that contain a text; globs are narrowed to it."""
+    """The lines that contain the pattern; a glob is narrowed to the names that contain it."""
     plain = operands(rest)
     letters = "".join(word for word in rest if is_short(word))
     if not plain or "v" in letters:
         return text
     found: list[str] = []
     for pattern in _alternatives(plain[0]):
-        wanted = "".join(sign for sign in pattern if sign not in "\\^$*[]()|+?")
+        literal = "".join(char for char in pattern if char not in "\\^$*[]()|+?")
         for line in text.split("\n"):
             if ANY in line or "*" in line:
-                found.append(f"./**/{ANY}{wanted}{ANY}" if wanted else line)
-            elif wanted in line or wanted != pattern:
+                found.append(f"./**/{ANY}{literal}{ANY}" if literal else line)
+            elif literal in line or literal != pattern:
                 found.append(line)
     return "\n".join(dict.fromkeys(found))
 
@@ -306,8 +312,8 @@ def _alternatives(pattern: str) -> list[str]:
     return [f"{head}{each}{tail}" for each in inner.split("|")[:20]]
 
 
-def _rows(rest: list[str], text: str) -> str | None:
-    """Some of the lines. Any of them must be expected."""
+def _all_lines(rest: list[str], text: str) -> str | None:
+    """All lines, for programs that print some of them."""
     del rest
     return text
 
@@ -319,21 +325,21 @@ def _reverse(rest: list[str], text: str) -> str | None:
 def _translate(rest: list[str], text: str) -> str | None:
     """`tr a b`, `tr -d a`, `tr -s a`."""
     options = [word for word in rest if word.startswith("-") and len(word) > 1]
-    sets = [_set(word) for word in rest if word not in options]
+    sets = [_char_set(word) for word in rest if word not in options]
     if options in (["-d"], ["--delete"]) and len(sets) == 1:
-        return "".join(sign for sign in text if sign not in sets[0])
+        return "".join(char for char in text if char not in sets[0])
     if options in (["-s"], ["--squeeze-repeats"]) and len(sets) == 1:
         return text
     if options or len(sets) != 2 or not sets[1]:
         return None
     last = sets[1][-1]
     table = {
-        ord(sign): sets[1][at] if at < len(sets[1]) else last for at, sign in enumerate(sets[0])
+        ord(char): sets[1][at] if at < len(sets[1]) else last for at, char in enumerate(sets[0])
     }
     return text.translate(table)
 
 
-def _set(word: str) -> str:
+def _char_set(word: str) -> str:
     """The characters of a set of `tr`."""
     word = word.replace("[:lower:]", "a-z").replace("[:upper:]", "A-Z").replace("[:digit:]", "0-9")
     word = word.replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r").strip("[]")
@@ -357,8 +363,8 @@ def _base64(rest: list[str], text: str) -> str | None:
         return None
     bits, count = 0, 0
     data = bytearray()
-    for sign in text:
-        number = _ALPHABET.find(sign)
+    for char in text:
+        number = _ALPHABET.find(char)
         if number < 0:
             continue
         bits, count = (bits << 6 | number) & 0xFFFF, count + 6
@@ -385,25 +391,25 @@ def _text(data: bytes) -> str:
 
 def _cut_fields(rest: list[str], text: str) -> str | None:
     """`cut -d: -f2`: a field by its number; `cut -c4-`: the characters from a column on."""
-    sign, number, columns = "\t", "", ""
+    char, number, columns = "\t", "", ""
     for option, value in with_next(rest):
         if option.startswith("-d"):
-            sign = option[2:] or value
+            char = option[2:] or value
         elif option.startswith("-f"):
             number = option[2:] or value
         elif option[:2] in {"-c", "-b"}:
             columns = option[2:] or value
     if columns:
         first = columns.partition("-")[0] or "1"
-        from_there = int(first) - 1 if first.isdecimal() and len(first) < 6 else 0
+        start = int(first) - 1 if first.isdecimal() and len(first) < 6 else 0
         lines = text.split("\n")
         return "\n".join(
-            _last(line) if _is_listing(line) else line[from_there:] or _last(line) for line in lines
+            _last(line) if _is_listing(line) else line[start:] or _last(line) for line in lines
         )
-    if not number.isdecimal() or len(sign) != 1:
+    if not number.isdecimal() or len(char) != 1:
         return None
-    rows = [line.split(sign) for line in text.split("\n")]
-    # Of a glob it is not known where its fields are.
+    rows = [line.split(char) for line in text.split("\n")]
+    # A line with too few fields may be a glob, whose fields are unknown.
     return "\n".join(
         row[int(number) - 1] if len(row) >= int(number) > 0 else row[-1] for row in rows
     )
@@ -423,11 +429,10 @@ def _fields(rest: list[str], text: str) -> str | None:
     """`awk '{print $2}'`."""
     plain = operands(rest)
     code = plain[0].replace(" ", "") if plain else ""
-    before, found, behind = code.partition("{print")
+    _, found, behind = code.partition("{print")  # the lines that it selects do not matter
     field = behind.rstrip("};").lstrip("$")
     if not found or len(plain) != 1 or not (field.isdecimal() or field in {"", "NF"}):
         return None
-    del before  # which lines does not matter
     lines: list[str] = []
     for line in text.split("\n"):
         words = line.split()
@@ -446,13 +451,13 @@ def _sed(rest: list[str], text: str) -> str | None:
     if rest and all(word == "-n" or not word.strip("0123456789,$dp") for word in rest):
         return text
     if len(rest) == 1 and rest[0][:1] == "s" and _is_listing(text):
-        return text  # a part of each name, as far as known
+        return text  # the names behind a glob are unknown
     if len(rest) != 1 or len(rest[0]) < 4 or rest[0][0] != "s":
         return None
     parts = rest[0].split(rest[0][1])
-    if len(parts) != 4 or parts[3] not in {"", "g"} or any(sign in parts[1] for sign in "\\.*[^$"):
+    if len(parts) != 4 or parts[3] not in {"", "g"} or any(char in parts[1] for char in "\\.*[^$"):
         return None
-    if not parts[1] or any(sign in parts[2] for sign in "\\&"):
+    if not parts[1] or any(char in parts[2] for char in "\\&"):
         return None
     count = -1 if parts[3] == "g" else 1
     return "\n".join(line.replace(parts[1], parts[2], count) for line in text.split("\n"))
@@ -460,9 +465,11 @@ def _sed(rest: list[str], text: str) -> str | None:
 
 FILTERS: dict[str, Callable[[list[str], str], str | None]] = {
     "cat": _same,
-    "tee": _rows,
+    "tee": _all_lines,
     "sponge": _same,
-    **dict.fromkeys(("sort", "uniq", "head", "tail", "tac", "shuf", "fzf", "nl", "column"), _rows),
+    **dict.fromkeys(
+        ("sort", "uniq", "head", "tail", "tac", "shuf", "fzf", "nl", "column"), _all_lines
+    ),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _fields),
     **dict.fromkeys(("grep", "egrep", "fgrep"), _grep),
     "rev": _reverse,
@@ -472,4 +479,4 @@ FILTERS: dict[str, Callable[[list[str], str], str | None]] = {
     "sed": _sed,
     "cut": _cut_fields,
 }
-"""The function that computes the output of each program."""
+"""The functions that compute the output, by program."""

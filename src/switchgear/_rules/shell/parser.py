@@ -1,10 +1,10 @@
-r"""Shell text to the simple commands in it, as the shell would run them, without running any.
+r"""Finds the simple commands in a shell text, as the shell would run them, without running any.
 
 A rule about `rm` is worth little if `r\m`, `X=rm; $X`, `sh -c 'rm …'`, `$(…)` or `cd / && rm …`
-gets past it. Quotes, variables, functions, substitutions, braces, here documents and folders
-changed on the way are followed as far as that can be done without running anything; what cannot be
-known is `UNKNOWN`. This is a reader of honest commands and simple tricks, not a sandbox: a text that
-is computed, fetched, or in a script file is beyond it.
+evades it. Quotes, variables, functions, substitutions, braces, here documents and changes of folder
+are followed as far as possible without running anything; what cannot be known is `UNKNOWN`. This
+parser understands ordinary commands and simple tricks; it is not a sandbox and cannot see text that is
+computed, downloaded, or in a script file.
 
 One pass over the text, whose length, depth and number of words are bounded.
 """
@@ -39,16 +39,16 @@ from switchgear._rules.shell.words import (
 )
 
 FILE = "\ue008"
-"""Prefix of the path of a file whose contents are in a command's words."""
+"""Prefix of the path of a file whose content is part of a command's words."""
 TEMPORARY = "/tmp/mktemp"  # noqa: S108  nothing is written there
 """The value of `$(mktemp)`."""
 MOST_WORDS = 4_096
-"""Words of one command."""
+"""Maximum number of words of one command."""
 MOST_DOCUMENTS = 100
-"""Here documents of one line."""
+"""Maximum number of here documents in one line."""
 MOST_LINES = 256
 MOST_READ = 1_000
-"""Different words of a text that a loop or `xargs` reads; a text with more is refused."""
+"""Maximum number of distinct words in a text that a loop or `xargs` reads."""
 RUN_VARIABLES = word_set("""
     PROMPT_COMMAND BASH_ENV ENV EDITOR VISUAL PAGER GIT_EDITOR GIT_PAGER GIT_SSH_COMMAND
     GIT_SEQUENCE_EDITOR GIT_EXTERNAL_DIFF MANPAGER LESSOPEN LESSCLOSE FCEDIT GIT_ASKPASS SSH_ASKPASS
@@ -60,7 +60,7 @@ _BLANK = " \t\r"
 _RESERVED = word_set("if then else elif fi do done while until esac ! { } coproc")
 _DECLARE = frozenset(("export", "declare", "local", "readonly", "typeset"))
 _PASSES_ON = word_set("echo printf printenv base64 tr rev xxd sed cat head cut")
-"""Programs that print what they are given."""
+"""Programs that print their arguments or their input."""
 _TAKES_NAMES = frozenset(("xargs", "parallel", "read", "mapfile", "readarray"))
 _ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
 
@@ -73,7 +73,7 @@ class Redirect(NamedTuple):
 
 
 class ShellCommand(NamedTuple):
-    """One simple command: its words with all that is known filled in, and where it would run."""
+    """One simple command: its words, expanded as far as possible, and where it would run."""
 
     words: tuple[str, ...]
     redirects: Sequence[Redirect] = ()
@@ -81,15 +81,15 @@ class ShellCommand(NamedTuple):
     piped: str | None = None
     """What the command before it in a pipe would print, if known."""
     pipe: str = ""
-    """The pipe it is in; those that run inside of it begin with its name and a slash."""
+    """The pipe it is part of; pipes inside that pipe have its name and a slash as a prefix."""
     secrets: tuple[str, ...] = ()
-    """Variables with keys in its words."""
+    """The variables with keys that its words use."""
     foreign: bool = False
-    """Whether the program is from a folder that is not trusted."""
+    """Whether the program is in a folder that is not trusted."""
     mounts: tuple[str, ...] = ()
-    """In a container: the folders of this machine that it sees."""
+    """In a container: the folders of this machine that are mounted."""
     written: str | None = None
-    """The text that it writes into a file, if known."""
+    """The text that it writes to a file, if known."""
     variables: Mapping[str, str] = {}
     """The variables of the surrounding shell."""
 
@@ -100,18 +100,18 @@ class ShellCommand(NamedTuple):
 
     @property
     def input_texts(self) -> list[str]:
-        """The same, and what the pipe before it prints; empty if that is not known."""
+        """The texts of its here documents, and the output of the pipe before it, empty if unknown."""
         return [*self.here_texts, self.piped or ""]
 
     @property
     def given(self) -> str | None:
-        """What it reads on its input, if known."""
+        """The text on its standard input, if known."""
         texts = self.here_texts
         return texts[-1] if texts else self.piped
 
 
 def commands_of(text: str, setting: Setting, depth: int = 0) -> list[ShellCommand]:
-    """Every simple command in a text, those in substitutions too. Raises `TooLong`.
+    """Every simple command in a text, also in substitutions. Raises `TooLong`.
 
     >>> [found.words for found in commands_of("X=/etc; 'r'm -rf $X | cat", Setting("/w"))]
     [('rm', '-rf', '/etc'), ('cat',)]
@@ -120,9 +120,9 @@ def commands_of(text: str, setting: Setting, depth: int = 0) -> list[ShellComman
 
 
 def join(folder: str, path: str) -> str:
-    """The path as seen from a folder, without `.` and `..`; `UNKNOWN` if it cannot be known.
+    """The absolute path for a path in a folder, without `.` and `..`; `UNKNOWN` if it cannot be known.
 
-    A path in a folder that is not known begins with `UNKNOWN`.
+    A path in an unknown folder begins with `UNKNOWN`.
 
     >>> join("/w/a", "../b/./c")
     '/w/b/c'
@@ -172,7 +172,7 @@ def _read(text: str, setting: Setting, depth: int, given: str | None = None) -> 
 
 
 class _Reader(WordReader):
-    """Reads one text. Used by one thread, once."""
+    """Parses one text. Used by one thread, once."""
 
     def __init__(self, text: str, setting: Setting, depth: int) -> None:
         super().__init__(text, setting)
@@ -180,62 +180,62 @@ class _Reader(WordReader):
         self.printed: str | None = None
         """What the last command would print, if known."""
         self.reads_loop = False
-        """Whether lines of a text behind `done` are read by a `read` before it."""
+        """Whether a loop with `read` gets its lines from a known text after `done`."""
         self.line_values: list[str] = []
         self._names_read: list[str] = []
         self._depth = depth
         self._outer: list[tuple[str, dict[str, str]]] = []
         self._cases: list[int] = []
-        """For each open `case`, how many parentheses were open around it."""
+        """For each open `case`, the number of open parentheses around it."""
         self._folders: list[str] = []
         """The folders that `pushd` left."""
-        self._made: set[str] = set()
-        """Words of earlier commands: folders that they may have made."""
+        self._earlier_words: set[str] = set()
+        """Words of earlier commands, which may be folders that they created."""
         self._words: list[str] = []
         self._redirects: list[Redirect] = []
         self._documents: list[tuple[list[Redirect], int, str, bool, bool]] = []
-        """Here documents to come: of which redirection, the word that ends them, whether tabs go,
-        whether it was quoted."""
+        """Here documents not yet read: the list and index of the redirection, the word that ends the
+        document, whether tabs are stripped, whether the word was quoted."""
         self.is_piped = False
-        """Whether what was printed goes to the next command."""
+        """Whether the output of the last command goes to the next command."""
         self._pipe = 0
         self._line = 0
-        """The first command of the line."""
+        """The index of the first command of the current line."""
         self._later_cwd = ""
-        """Where commands run behind the next one: `cd x || exit`."""
+        """The folder after the next command: `cd x || exit`."""
         self._functions: dict[str, str] = dict(setting.functions)
-        self._known: Mapping[str, str] | None = None
+        self._variables_copy: Mapping[str, str] | None = None
         self._socket = ""
-        """The host that a stream was opened to: `exec 3<>/dev/tcp/host/80`."""
+        """The path of the last socket that was opened: `exec 3<>/dev/tcp/host/80`."""
         self._loops: list[tuple[int, int]] = []
-        """For each open loop, its first command, and the pipe that feeds it."""
+        """For each open loop, the index of its first command, and the pipe that feeds it or -1."""
         self._files: dict[str, list[str] | None] = {}
-        """Files that commands write, and what they write, as far as it is known."""
-        self._dots = False
-        """Whether a star is also a name that begins with a dot."""
+        """Files that commands write, with the text written, in parts; `None`: unknown."""
+        self._stars_match_dots = False
+        """Whether a star also matches names that begin with a dot."""
 
     def read(self) -> None:
         text = self._text
         while self._at < len(text):
-            sign = text[self._at]
-            if sign in _BLANK:
+            char = text[self._at]
+            if char in _BLANK:
                 self._at += 1
                 self._work.take_step()
             elif text.startswith("\\\n", self._at):
                 self._at += 2
-            elif sign == "#":
+            elif char == "#":
                 end = text.find("\n", self._at)
                 self._at = len(text) if end < 0 else end
-            elif sign in ";&|\n()":
-                self._operator(sign)
-            elif sign in "<>" and self._next() != "(":
+            elif char in ";&|\n()":
+                self._operator(char)
+            elif char in "<>" and self._next() != "(":
                 self._redirect()
             else:
                 self._take_words()
         self._end()
 
     def _run(self, text: str) -> str:
-        """Commands in a substitution are commands like others."""
+        """Add the commands of a substitution; returns their output as far as known."""
         if text.startswith("<") and not text.startswith("<<"):  # $(< file)
             text = f"cat {text}"
         inner = self._inner(text)
@@ -257,11 +257,11 @@ class _Reader(WordReader):
     def _inner(
         self, text: str, mark: str = "", *, given: str | None = None, **env: str
     ) -> "_Reader":
-        """Read another text as commands of this one; `mark` distinguishes the same shell from another.
+        """Read another text and add its commands; a `mark` in their pipe means the same shell.
 
-        `given` is what its first command reads.
+        `given` is the input of its first command.
         """
-        self._work.take_step(20)  # as much as that costs
+        self._work.take_step(20)  # about the cost of a new reader
         setting = self._setting._replace(
             cwd=self._cwd,
             env={**self._setting.env, **self._variables, "OLDPWD": self._before_cd, **env},
@@ -269,39 +269,39 @@ class _Reader(WordReader):
             work=self._work,
         )
         inner = _read(text, setting, self._depth + 1, given)
-        # What a substitution reads goes where its words go.
+        # The input of a substitution goes to the same hosts as the words that it prints.
         self.commands += (
             command._replace(pipe=f"{self._pipe}/{mark}{command.pipe}")
             for command in inner.commands
         )
         return inner
 
-    def _keep(self, command: ShellCommand) -> None:
+    def _add_command(self, command: ShellCommand) -> None:
         self._work.take_command()
         self.commands.append(command)
 
-    def _operator(self, sign: str) -> None:
+    def _operator(self, char: str) -> None:
         following = self._next()
         is_name = bool(self._words) and _RESERVED.issuperset(self._words[:-1])
-        if sign == "(" and is_name and self._defines_function():
+        if char == "(" and is_name and self._defines_function():
             return
         self._at += 1
         self._work.take_step()
-        if sign == "&" and following == ">":  # &> file
+        if char == "&" and following == ">":  # &> file
             self._redirect()
             return
-        self._end(sign + following if sign in "|&" and following == sign else sign)
-        if sign == "(":
+        self._end(char + following if char in "|&" and following == char else char)
+        if char == "(":
             self._outer.append((self._cwd, dict(self._variables)))
-        elif sign == ")" and self._outer and self._cases[-1:] != [len(self._outer)]:
+        elif char == ")" and self._outer and self._cases[-1:] != [len(self._outer)]:
             self._cwd, self._variables = self._outer.pop()
-        elif sign == "\n":
+        elif char == "\n":
             self._read_documents()
-        elif sign in "|&" and following in {sign, "&"}:
+        elif char in "|&" and following in {char, "&"}:
             self._at += 1
 
     def _defines_function(self) -> bool:
-        """`name() { … }`: the body is kept for its calls, and also read once as it is."""
+        """Store the body of `name() { … }` for later calls; the body itself is also read as commands."""
         at = self._at + 1
         while self._text[at : at + 1] in {" ", "\t"}:
             at += 1
@@ -325,8 +325,8 @@ class _Reader(WordReader):
         self._body_ends = max(self._body_ends, end)
         self._at = at + (pair == "{}")
 
-    def _end(self, sign: str = "") -> None:
-        """Complete a simple command that ends with `sign`."""
+    def _end(self, operator: str = "") -> None:
+        """Complete the simple command before an operator."""
         words, redirects = self._words, self._redirects
         self._words, self._redirects = [], []
         words = self._without_reserved(words, redirects)
@@ -339,8 +339,8 @@ class _Reader(WordReader):
                 piped = self._names_for(bare, redirects, is_piped=self.is_piped)
         if words or redirects:
             self.printed = None
-        if words or redirects or sign != "(":
-            self.is_piped = sign == "|"
+        if words or redirects or operator != "(":
+            self.is_piped = operator == "|"
         secrets = tuple(sorted(self._secrets)) if words or redirects else ()
         if words or redirects:
             self._secrets.clear()
@@ -369,13 +369,13 @@ class _Reader(WordReader):
                 self._note_written(command, shown)
                 command, shown = command._replace(written=shown), None
             self._note_copies(command)
-            self._keep(command)
+            self._add_command(command)
             self._feed_outputs(command, shown if shown is not None else command.written)
             self.printed = shown
             later, self._later_cwd = self._later_cwd, ""
-            self._remember(words, command, sign)
+            self._remember(words, command, operator)
             self._cwd = later or self._cwd
-        self._pipe += sign != "|" and not (sign == "(" and not words and not redirects)
+        self._pipe += operator != "|" and not (operator == "(" and not words and not redirects)
 
     def _feed_outputs(self, command: ShellCommand, shown: str | None) -> None:
         """Pass the output of a command to the commands in its `>(…)`, as if they were in its pipe."""
@@ -395,7 +395,7 @@ class _Reader(WordReader):
         return "\n".join(known) if known else None
 
     def _text_in(self, path: str) -> str | None:
-        """The same for one file. Repeated reading is counted, because it can be a lot."""
+        """The text that earlier commands have written to a file; each read counts as work."""
         parts = self._files.get(path)
         if parts is None:
             return None
@@ -404,7 +404,7 @@ class _Reader(WordReader):
         return text
 
     def _note_written(self, command: ShellCommand, shown: str | None) -> None:
-        """Keep the text that a command writes to a file, for commands that read the file."""
+        """Store the text that a command writes to a file, for commands that read the file."""
         for op, path in command.redirects:
             if op.startswith((">", "&>")) and len(self._files) < MOST_LINES and path != STREAM:
                 file = join(command.cwd, path)
@@ -415,7 +415,7 @@ class _Reader(WordReader):
                     parts.append(shown)
 
     def _note_copies(self, command: ShellCommand) -> None:
-        """The same for `tee FILE` and `find -fprint FILE`."""
+        """Store the text that `tee FILE` and `find -fprint FILE` write."""
         program, *rest = command.words or ("",)
         text = command.given
         if program in {"tee", "sponge"} and text is not None:
@@ -428,7 +428,7 @@ class _Reader(WordReader):
     def _names_for(
         self, words: list[str], redirects: Sequence[Redirect], *, is_piped: bool
     ) -> str | None:
-        """The names that `xargs` or `read` takes from a file: by an option, `<`, or `cat FILE |`."""
+        """The names that `xargs` or `read` gets from a file: by an option, `<`, or `cat FILE |`."""
         for name, value in options_in(words):
             if name in {"-a", "--arg-file", "-0a", "-ra", "-r0a"}:
                 names = self._names_in(value)
@@ -503,10 +503,10 @@ class _Reader(WordReader):
             pipes = dict.fromkeys(command.pipe for command in self.commands[start:][:MOST_LINES])
             for inner in pipes:
                 for source in sources:
-                    self._keep(source._replace(pipe=inner))
+                    self._add_command(source._replace(pipe=inner))
 
     def _reads_lines(self, op: str, target: str) -> None:
-        """A loop that reads lines from a text after it: then everything is read again."""
+        """Store the lines that a loop reads from a text after it; everything is then parsed again."""
         if op == "<":
             op, target = "<<<", self._names_in(target) or ""
         if op == "<<<" and target:
@@ -531,13 +531,13 @@ class _Reader(WordReader):
         self._variables.update(given)
         self.printed = inner.printed
 
-    def _remember(self, words: list[str], command: ShellCommand, sign: str) -> None:
+    def _remember(self, words: list[str], command: ShellCommand, operator: str) -> None:
         """Apply a command's changes to the folder and the variables."""
         first, rest = (words[0], words[1:]) if words else ("", [])
         if words:
             self._variables["_"] = words[-1]
         if first in {"cd", "pushd", "popd", "chdir"}:
-            self._change_folder(first, rest, sign)
+            self._change_folder(first, rest, operator)
         elif first in _DECLARE:
             self._secrets.update(command.secrets)
             refers = any(word[:1] == "-" and "n" in word for word in rest)
@@ -564,14 +564,16 @@ class _Reader(WordReader):
         elif first == "hash" and rest[:1] == ["-p"] and len(rest) > 2:
             self._functions[rest[2]] = f'{rest[1]} "$@"'
         elif first in {"shopt", "setopt", "set"}:
-            self._dots = self._dots or bool({"dotglob", "globdots", "glob_dots"} & set(rest))
+            self._stars_match_dots = self._stars_match_dots or bool(
+                {"dotglob", "globdots", "glob_dots"} & set(rest)
+            )
         elif first in {"source", ".", "eval"}:
             self._unset = UNKNOWN
-        if len(self._made) < MOST_LINES:
-            self._made.update(rest[:8])
+        if len(self._earlier_words) < MOST_LINES:
+            self._earlier_words.update(rest[:8])
 
     def _read_values(self, rest: list[str], command: ShellCommand) -> None:
-        """`read name`: the words of its input, if they are known."""
+        """Set the variables of `read name` to the words of its input, if they are known."""
         text = command.given
         known = _words_read(text) if text and UNKNOWN not in text else self.line_values
         value = choice(known) if known else UNKNOWN
@@ -587,21 +589,22 @@ class _Reader(WordReader):
         if files:
             self._held.update(dict.fromkeys(names, frozenset(files)))
 
-    def _change_folder(self, how: str, rest: list[str], sign: str) -> None:
+    def _change_folder(self, program: str, rest: list[str], operator: str) -> None:
         where = [word for word in rest if word == "-" or not word.startswith(("-", "+"))]
         target = where[0] if where else self._setting.home or UNKNOWN
-        if how == "popd" or target == "-":
-            new = self._folders.pop() if how == "popd" and self._folders else self._before_cd
+        if program == "popd" or target == "-":
+            is_pop = program == "popd" and self._folders
+            new = self._folders.pop() if is_pop else self._before_cd
         else:
             new = join(self._cwd, target)
         if len(new) > LONGEST_PATH:
             raise TooLong(f"a folder whose path has more than {LONGEST_PATH} characters")
-        if how == "pushd":
+        if program == "pushd":
             self._folders.append(self._cwd)
-        exists = target in self._made or sign == "&&" or self._is_folder(new)
+        exists = target in self._earlier_words or operator == "&&" or self._is_folder(new)
         if not exists:
-            return  # it fails, and what follows runs where it would have run
-        if sign == "||":
+            return  # `cd` fails, and the next commands run in the same folder
+        if operator == "||":
             self._later_cwd = new
         else:
             self._before_cd, self._cwd = self._cwd, new
@@ -615,9 +618,9 @@ class _Reader(WordReader):
 
     def _snapshot(self) -> Mapping[str, str]:
         """The current variables: the same mapping until one is set."""
-        if self._known is None:
-            self._known = dict(self._variables)
-        return self._known
+        if self._variables_copy is None:
+            self._variables_copy = dict(self._variables)
+        return self._variables_copy
 
     def _assign(self, name: str, word: str) -> None:
         """`NAME=value`, `NAME+=more`."""
@@ -625,7 +628,7 @@ class _Reader(WordReader):
         value = before + word.partition("=")[2]
         self._work.take_value(value)
         self._variables[name] = value
-        self._known = None
+        self._variables_copy = None
         if self._secrets:
             self._held[name] = frozenset(self._secrets)
         if name in RUN_VARIABLES and value and UNKNOWN not in value:
@@ -673,8 +676,8 @@ class _Reader(WordReader):
         self._line = len(self.commands)
 
     def _document(self, end: str, *, strips: bool) -> str:
-        """The text up to the line that ends it."""
-        if not strips:  # in one step: a document may be long
+        """The text of a here document, up to the line `end`."""
+        if not strips:  # in one step, because a document may be long
             if self._text.startswith(f"{end}\n", self._at) or self._text[self._at :] == end:
                 self._at += len(end) + 1
                 return ""
@@ -711,7 +714,7 @@ class _Reader(WordReader):
                     self._reads_lines(op, target)
 
     def _take_words(self) -> None:
-        """Read one word of the text; braces and variables may expand it to several, or none."""
+        """Read one word of the text and add the words that it expands to, which may be none."""
         start = self._at
         raw, quoted = self._word()
         if raw.isdigit() and not quoted and self._text[self._at : self._at + 1] in {"<", ">"}:
@@ -721,13 +724,13 @@ class _Reader(WordReader):
             return
         is_value = not self._words and _assigned_name(raw)
         found = [unmarked(raw)] if is_value else expanded(raw, keep_empty=quoted)
-        if self._dots:
+        if self._stars_match_dots:
             found = [word.replace("*", ANY) for word in found]
         self._words.extend(found)
         self._work.take_step(len(found))
         if len(self._words) > MOST_WORDS:
             raise TooLong(f"more than {MOST_WORDS} words in one command")
-        if self._at == start:  # nothing was read: a sign that begins no word
+        if self._at == start:  # nothing was read: no word begins with this character
             self._at += 1
 
     def _array(self, name: str) -> None:
@@ -748,7 +751,7 @@ class _Reader(WordReader):
 
 
 def _assigned_name(word: str) -> str:
-    """The name of the variable that a word sets; empty: it sets none."""
+    """The name of the variable that a word sets, or an empty string."""
     name, equals, _ = word.partition("=")
     name = name.removesuffix("+")
     is_name = name.replace("_", "a").isalnum() and not name[:1].isdigit()
@@ -756,7 +759,7 @@ def _assigned_name(word: str) -> str:
 
 
 def _known_output(command: ShellCommand, setting: Setting) -> str | None:
-    """The output of a command, for the few where it is known."""
+    """The output of a command if it can be computed, which it can for few programs."""
     program, *rest = unwrapped(command.words) or ("",)
     program = program.rpartition("/")[2]
     below = listed_below(program, rest)
@@ -805,7 +808,7 @@ _WRAPPED = word_set("""
 
 
 def unwrapped(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of a program that prints or takes names, without those that only start it.
+    """The words of a program that prints or takes names, without the wrappers that start it.
 
     >>> unwrapped(("sudo", "-u", "me", "xargs", "rm"))
     ('xargs', 'rm')
@@ -819,12 +822,12 @@ def unwrapped(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_written(command: ShellCommand) -> bool:
-    """Whether what a command prints goes into a file."""
+    """Whether the output of a command goes to a file."""
     return any(op.startswith((">", "&>")) for op, _ in command.redirects)
 
 
 def _printf_output(rest: list[str]) -> str:
-    """The output of `printf format word…`: the format is repeated until no word is left."""
+    """The output of `printf format word…`, which repeats the format until no word is left."""
     pieces = unescaped(rest[0].replace("%%", "%\\045")).replace("%b", "%s").replace("%d", "%s")
     words = list(rest[1:])
     shown = ""
@@ -837,7 +840,7 @@ def _printf_output(rest: list[str]) -> str:
 
 
 def _words_read(text: str) -> list[str]:
-    """The different words of a text. Raises `TooLong`."""
+    """The distinct words of a text. Raises `TooLong`."""
     found = list(dict.fromkeys(text.split()))
     if len(found) > MOST_READ:
         raise TooLong(f"a text of more than {MOST_READ} words for a loop or xargs")

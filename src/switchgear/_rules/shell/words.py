@@ -1,7 +1,7 @@
 """Words of a shell text: quotes removed, variables, substitutions and braces expanded.
 
-The half of reading a command that is about single words; `parser.py` puts commands together.
-Every text is read in one pass, and `Work` bounds how much a call may cost in total.
+This module parses single words; `parser.py` assembles them to commands. Every text is read in one
+pass, and `Work` bounds the total cost of a call.
 """
 
 # ruff: noqa: PLR0911  one answer for each form of a command
@@ -12,28 +12,28 @@ from typing import NamedTuple
 from switchgear._rules.patterns import glob_matches, is_wild, word_list, word_set
 
 UNKNOWN = "\ufffc"
-"""Stands in a word for what is known only at run time."""
+"""Stands for the part of a word that is only known at run time."""
 MOST_WORDS = 1_024
-"""Words that braces and variables may make of one."""
+"""Maximum number of words that braces and variables may make of one word."""
 MOST_FILLED_IN = 400_000
-"""Characters that variables and substitutions of one call may come to: they can double each time."""
+"""Maximum characters of all variables and substitutions of one call, which can double with each use."""
 MOST_CHARACTERS = 400_000
-"""Characters of all texts of one call together, those in other commands counted again."""
+"""Maximum characters of all texts of one call; text inside another command counts again."""
 MOST_STEPS = 60_000
-"""Characters that mean something to a shell (blanks, quotes, dollars), of all texts of one call."""
+"""Maximum special characters (blanks, quotes, dollars) and words of all texts of one call."""
 MOST_COMMANDS = 3_000
 MOST_LOOKS = 64
-"""Folders of one call whose existence is checked."""
+"""Maximum number of files and folders that are looked up for one call."""
 DEEPEST = 12
-"""Levels of commands in commands, and of defaults in defaults."""
+"""Maximum nesting of commands in commands, and of defaults in defaults."""
 LONGEST_PATH = 4_096
 STREAM = "/dev/fd/63"
-"""What a program is given for a `>(…)`."""
+"""The path that a program gets for a `>(…)`."""
 ENDS = " \t\r\n;&|()<>"
-"""What ends a word that is not quoted."""
+"""Characters that end an unquoted word."""
 
 _OPEN, _COMMA, _CLOSE, _SPLIT = MARKS = "\ue000\ue001\ue002\ue003"
-"""Braces, commas and blanks that the shell would act on; those in quotes are plain characters."""
+"""Braces, commas and blanks that are special to the shell; in quotes they are plain characters."""
 _BRACES = {"{": _OPEN, ",": _COMMA, "}": _CLOSE}
 _ESCAPES = dict(zip("ntrabefv", "\n\t\r\a\b\x1b\f\v", strict=True))
 _CODES = {"x": (16, 2), "u": (16, 4), "U": (16, 8)}
@@ -59,7 +59,7 @@ class TooLong(ValueError):
 
 
 class Work:
-    """How much one call has cost so far; every `take_*` raises `TooLong` beyond its bound.
+    """Counts what one call has cost so far; every `take_*` raises `TooLong` beyond its limit.
 
     Used by one thread, for one call.
     """
@@ -79,7 +79,7 @@ class Work:
         """Count characters that are read one by one."""
         self.steps += count
         if self.steps > MOST_STEPS:
-            raise TooLong(f"more than {MOST_STEPS} shell words and signs in one call")
+            raise TooLong(f"more than {MOST_STEPS} shell words and special characters in one call")
 
     def take_command(self) -> None:
         self.commands += 1
@@ -101,14 +101,14 @@ class Setting(NamedTuple):
     workspace: str = ""
     env: Mapping[str, str] = {}
     functions: Mapping[str, str] = {}
-    """Functions and aliases that were defined before, by name: their text."""
+    """The text of functions and aliases that are already defined, by name."""
     is_folder: Callable[[str], bool] | None = None
-    """Whether a path is a folder now; `None`: every folder is taken to exist."""
+    """Whether a path is a folder now; `None`: every folder is assumed to exist."""
     names_in: Callable[[str], str | None] | None = None
-    """The names that a file lists, one on each line; `None`: it lists none, or cannot be read."""
+    """Returns the names that a file lists, one per line, or `None` if it lists none or is unreadable."""
     work: Work | None = None
     unset: str = ""
-    """The value of an unset variable; `UNKNOWN` where it may be set before the text is run."""
+    """The value of an unset variable; `UNKNOWN` if it may be set before the text is run."""
 
 
 class WordReader:
@@ -125,42 +125,42 @@ class WordReader:
         self._level = 0
         self._masks: dict[str, str] = {}
         self._unset = setting.unset
-        """The value of an unset variable; `UNKNOWN` once something unread may have set it."""
+        """The value of an unset variable; `UNKNOWN` after a command that may have set it."""
         self._secrets: set[str] = set()
-        """Variables with keys that the present command uses."""
+        """Variables with keys that the current command uses."""
         self._held: dict[str, frozenset[str]] = {}
-        """Variables with keys that others were made of."""
+        """For each variable, the variables with keys that its value was built from."""
         self._outputs: list[str] = []
-        """The texts in `>(…)` of the present command, which get what it prints."""
+        """The texts in `>(…)` of the current command, whose commands read its output."""
         self._references: dict[str, str] = {}
-        """Variables that are other names of others: `declare -n`."""
+        """Variables that refer to another variable: `declare -n`."""
         self._body_ends = 0
-        """Up to where the body of a function is read, whose arguments are not known."""
+        """The end of the function body that is being read; its arguments are unknown."""
 
     def _run(self, text: str) -> str:
         """The output of the commands of a substitution, as far as known."""
         raise NotImplementedError
 
-    def _mask(self, signs: str) -> str:
-        """The text with a marker for each special character, so that finding one is fast."""
-        found = self._masks.get(signs)
+    def _mask(self, chars: str) -> str:
+        """The text with a marker for each special character, so that searching for one is fast."""
+        found = self._masks.get(chars)
         if found is None:
             found = self._text
-            for sign in signs:
-                found = found.replace(sign, _STOP)
-            self._masks[signs] = found
+            for char in chars:
+                found = found.replace(char, _STOP)
+            self._masks[chars] = found
         return found
 
-    def _span(self, signs: str) -> str:
-        """The characters before the next special character; moves behind them."""
-        end = self._mask(signs).find(_STOP, self._at)
+    def _span(self, chars: str) -> str:
+        """The characters before the next special character; moves after them."""
+        end = self._mask(chars).find(_STOP, self._at)
         end = len(self._text) if end < 0 else end
         found = self._text[self._at : end]
         self._at = end
         return found
 
     def _word(self) -> tuple[str, bool]:
-        """The next word with its marks, and whether a part of it was quoted."""
+        """The next word with its marks, and whether part of the word was quoted."""
         parts: list[str] = []
         quoted = False
         start = self._at
@@ -171,36 +171,36 @@ class WordReader:
                 if self._at >= len(self._text):
                     break
             self._work.take_step()
-            sign = self._text[self._at]
+            char = self._text[self._at]
             following = self._next()
-            if sign == "<" and following == "(":
+            if char == "<" and following == "(":
                 self._at += 1
                 parts.append(self._in_parentheses())
-            elif sign == ">" and following == "(":
+            elif char == ">" and following == "(":
                 self._at += 2
                 self._outputs.append(self._take_until(self._closing("()")))
                 parts.append(STREAM)
-            elif sign == "(" and self._at > start and self._text[self._at - 1] in _GLOBBING:
+            elif char == "(" and self._at > start and self._text[self._at - 1] in _GLOBBING:
                 self._at += 1  # @(a|b), !(a): any text
                 parts[-1] = parts[-1][:-1]
                 self._take_until(self._closing("()"))
                 parts.append("*")
-            elif sign in ENDS:
+            elif char in ENDS:
                 break
-            elif sign in "'\"" or (sign == "$" and following in {"'", '"'}):
+            elif char in "'\"" or (char == "$" and following in {"'", '"'}):
                 quoted = True
                 parts.append(self._read_quoted())
-            elif sign == "\\":
+            elif char == "\\":
                 quoted = quoted or following not in {"\n", ""}
                 parts.append(following.replace("\n", ""))
                 self._at += 2
-            elif sign in "$`":
+            elif char in "$`":
                 parts.append(self._splitting(self._value()))
-            elif sign == "~" and (self._at == start or self._text[self._at - 1] in "=:"):
+            elif char == "~" and (self._at == start or self._text[self._at - 1] in "=:"):
                 self._at += 1
                 parts.append(self._home())
             else:
-                parts.append(_BRACES.get(sign, sign))
+                parts.append(_BRACES.get(char, char))
                 self._at += 1
         return "".join(parts), quoted
 
@@ -208,7 +208,7 @@ class WordReader:
         return self._text[self._at + 1 : self._at + 2]
 
     def _home(self) -> str:
-        """`~` alone or before a slash is the user's home; `~name` is another one."""
+        """`~` alone or before a slash is the user's home; `~name` is another user's."""
         following = self._text[self._at : self._at + 1]
         if following in {"+", "-"}:
             self._at += 1
@@ -227,7 +227,7 @@ class WordReader:
         return self._ansi() if is_dollar else self._take_until(self._text.find("'", self._at))
 
     def _take_until(self, end: int) -> str:
-        """The text up to a position; moves behind it."""
+        """The text up to a position; moves after that position."""
         end = len(self._text) if end < 0 else end
         found = self._text[self._at : end]
         self._at = end + 1
@@ -240,20 +240,20 @@ class WordReader:
         at = mask.find(_STOP, self._at)
         while at >= 0:
             self._work.take_step()
-            sign, behind = text[at], at + 1
-            if sign == "\\":
+            char, behind = text[at], at + 1
+            if char == "\\":
                 behind += 1
-            elif sign == "'":
+            elif char == "'":
                 behind = text.find("'", behind) + 1
                 if not behind:
                     return -1
-            elif sign == '"':
+            elif char == '"':
                 behind = self._behind_quotes(behind)
-            elif sign == "<":
+            elif char == "<":
                 behind = self._behind_document(at)
-            elif sign == pair[0]:
+            elif char == pair[0]:
                 depth += 1
-            elif sign == pair[1]:
+            elif char == pair[1]:
                 depth -= 1
                 if not depth:
                     return at
@@ -261,7 +261,7 @@ class WordReader:
         return -1
 
     def _behind_quotes(self, start: int) -> int:
-        """The position after double quotes that open before `start`; quotes with commands are entered."""
+        """The position after the double quotes that open before `start`, or `start` if they contain commands."""
         end = self._text.find('"', start)
         while end > start and self._text[end - 1] == "\\":
             end = self._text.find('"', end + 1)
@@ -287,19 +287,19 @@ class WordReader:
             if self._at >= len(self._text):
                 break
             self._work.take_step()
-            sign = self._text[self._at]
-            if sign == end:
+            char = self._text[self._at]
+            if char == end:
                 self._at += 1
                 break
-            if sign == "\\":
+            if char == "\\":
                 following = self._next()
                 escapes = following in '$`"\\' or following == "\n"
                 parts.append(following.replace("\n", "") if escapes else "\\" + following)
                 self._at += 2
-            elif sign in "$`":
+            elif char in "$`":
                 parts.append(self._value())
             else:
-                parts.append(sign)
+                parts.append(char)
                 self._at += 1
         return "".join(parts)
 
@@ -308,16 +308,16 @@ class WordReader:
         parts: list[str] = []
         while self._at < len(self._text) and self._text[self._at] != "'":
             self._work.take_step()
-            sign = self._text[self._at]
+            char = self._text[self._at]
             self._at += 1
-            if sign == "\\":
-                sign = self._text[self._at : self._at + 1]
+            if char == "\\":
+                char = self._text[self._at : self._at + 1]
                 self._at += 1
-                if sign in _CODES or sign.isdigit():
-                    sign = self._code(sign)
+                if char in _CODES or char.isdigit():
+                    char = self._code(char)
                 else:
-                    sign = _ESCAPES.get(sign, sign)
-            parts.append(sign)
+                    char = _ESCAPES.get(char, char)
+            parts.append(char)
         self._at += 1
         return "".join(parts)
 
@@ -336,11 +336,11 @@ class WordReader:
 
     def _value(self) -> str:
         """The value of a `$…` or a `` `…` ``. Raises `TooLong` if all values together are too long."""
-        value = self._meant()
+        value = self._expansion()
         self._work.take_value(value)
         return value
 
-    def _meant(self) -> str:
+    def _expansion(self) -> str:
         if self._text[self._at] == "`":
             self._at += 1
             return self._run(self._read_backquoted())
@@ -371,7 +371,7 @@ class WordReader:
 
     def _argument(self, name: str) -> str:
         """`$1`, `$@`: arguments of a function or a `bash -c`; at the top level there are none."""
-        if name != "0" and name.isdigit() and "shift" in self._text:  # any of them, in the end
+        if name != "0" and name.isdigit() and "shift" in self._text:  # any argument, after shifts
             given = self._argument("@").split(_SPLIT)
             return choice(given) if len(given) > 1 else given[0]
         if name in self._variables:
@@ -381,7 +381,7 @@ class WordReader:
         return self._setting.env.get(name, "" if name in _EMPTY_VARIABLES else "bash")
 
     def _in_parentheses(self) -> str:
-        """`$(…)`, `$((…))`, `<(…)`, from the parenthesis on."""
+        """The value of `$(…)`, `$((…))` or `<(…)`, starting at the parenthesis."""
         self._at += 1
         start = self._at
         inner = self._take_until(self._closing("()"))
@@ -426,7 +426,7 @@ class WordReader:
         if UNKNOWN in value:
             return UNKNOWN
         if rest.startswith(":") and (_SPLIT in value or name in {"@", "*"}):
-            return value  # some of several: all of them
+            return value  # a slice of several words: assume all words
         return _alter_parameter(value, self._sub(rest) if "$" in rest else rest)
 
     def _sub(self, text: str) -> str:
@@ -476,9 +476,9 @@ class WordReader:
 
     def _splitting(self, value: str) -> str:
         """An unquoted value: its blanks separate words."""
-        for sign in self._variables["IFS"][:8]:
-            if sign in value:
-                value = value.replace(sign, _SPLIT)
+        for char in self._variables["IFS"][:8]:
+            if char in value:
+                value = value.replace(char, _SPLIT)
         return value
 
 
@@ -549,24 +549,24 @@ def _without(value: str, pattern: str, *, is_front: bool, is_longest: bool) -> s
 
 def unescaped(text: str) -> str:
     r"""The text with its C escapes resolved: `\x73h` is `sh`."""
-    return WordReader(text.replace("'", "\\'") + "'", Setting(""))._ansi()  # noqa: SLF001  a part of it
+    return WordReader(text.replace("'", "\\'") + "'", Setting(""))._ansi()  # noqa: SLF001  same module
 
 
 def parted(words: Sequence[str]) -> str:
-    """Several words as one text that splits into the same words again: `"$@"`."""
+    """Several words as one text that is later split into the same words: `"$@"`."""
     return _SPLIT.join(words)
 
 
 def _name_length(text: str) -> int:
     """The length of the variable name at the beginning."""
-    for length, sign in enumerate(text):
-        if not (sign.isalnum() or sign == "_"):
+    for length, char in enumerate(text):
+        if not (char.isalnum() or char == "_"):
             return length
     return len(text)
 
 
 def choice(values: Sequence[str]) -> str:
-    """One value that stands for any of several, like braces."""
+    """One value that stands for any of several values, like braces."""
     if len(values) == 1:
         return values[0]
     return f"{_OPEN}{_COMMA.join(values)}{_CLOSE}" if values else UNKNOWN
@@ -598,7 +598,7 @@ def _once(word: str) -> list[str]:
     choices = word[start + 1 : close].split(_COMMA)
     if len(choices) == 1:
         choices = _sequence(choices[0])
-    if not choices:  # {} and {x} are themselves
+    if not choices:  # {} and {x} are plain text
         plain = "{" + word[start + 1 : close] + "}"
         return [word[:start] + plain + word[close + 1 :]]
     return [word[:start] + each + word[close + 1 :] for each in choices]
@@ -623,7 +623,7 @@ def _sequence(inner: str) -> list[str]:
 
 def unmarked(word: str) -> str:
     """A word with its remaining marks as plain characters."""
-    for mark, sign in zip(MARKS, "{,} ", strict=True):
+    for mark, char in zip(MARKS, "{,} ", strict=True):
         if mark in word:
-            word = word.replace(mark, sign)
+            word = word.replace(mark, char)
     return word
