@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session, say_json
-from switchgear._cli.options import F, defect, fail, json_option, store_options, token_option
+from switchgear._cli.options import F, fail, json_option, report_defect, store_options, token_option
 from switchgear._cli.run_options import check_node, notify_option
 from switchgear._cli.views.batch import BatchTable, as_values, batch_view, in_words, table
 from switchgear._cli.views.terminal import Screen, chooser
@@ -426,7 +426,9 @@ def _schedule(
         except Exception as error:
             if not conductor.has_begun:
                 raise
-            return defect(error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}")
+            return report_defect(
+                error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
+            )
         if act is not None:
             with suppress(StoreError):
                 act.forget(each.run for each in kept.progress.values() if each.run is not None)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from switchgear._agents.hook_protocol import PROJECT, SCOPES, USER
-from switchgear._cli.context import open_session, say_found
+from switchgear._cli.context import open_session, say_result
 from switchgear._cli.doctor import examine_hooks, note, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
@@ -166,7 +166,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     installed = [entry for entry in found if entry[2].installed]
     has_problems = any(_problems(standing) for _, _, standing in found if _matters(standing))
     values = [_describe_state(*entry) for entry in found]
-    say_found(values, _status_lines(found), as_json=as_json, longest=1000)
+    say_result(values, _status_lines(found), as_json=as_json, longest=1000)
     return 1 if has_problems or (agent is not None and not installed) else 0
 
 

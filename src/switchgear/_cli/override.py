@@ -12,16 +12,16 @@ import click
 from switchgear._breaker.signals import check_probes
 from switchgear._cli.context import Session, full_name, open_session, unknown_circuit
 from switchgear._cli.options import (
-    amount,
     by_option,
     checked_text,
     circuit_argument,
+    combined,
     fail,
-    reason_given,
-    several,
+    operator_name,
+    parsed_by,
+    required_reason,
     store_options,
     token_option,
-    who_gives,
 )
 from switchgear._cli.views.text import clean, plural, say, words
 from switchgear._core.errors import StoreCorrupt
@@ -45,7 +45,7 @@ class Word(NamedTuple):
     for_s: float | None = None
 
 
-order_options = several(
+order_options = combined(
     circuit_argument(),
     click.option(
         "--why", metavar="TEXT", callback=checked_text, help="Reason; prompted for at a terminal."
@@ -70,7 +70,7 @@ def _positive_span(field: str, text: str) -> float:
     "--for",
     "for_s",
     metavar="TIME",
-    callback=amount(_positive_span),
+    callback=parsed_by(_positive_span),
     help="End the hold after TIME, such as 30min or 2h. [default: until it is released]",
 )
 @order_options
@@ -122,7 +122,12 @@ def _send_override(
         _confirm(names, yes=word.yes)
         until_s = None if word.for_s is None else session.panel.store.now_s() + word.for_s
         order = Override(
-            who_gives(word.by), reason_given(word.why), mode, reset, until_s=until_s, probe=probe
+            operator_name(word.by),
+            required_reason(word.why),
+            mode,
+            reset,
+            until_s=until_s,
+            probe=probe,
         )
         for name in names if probe else ():
             check_probes(name, session.panel.policy_of(name))

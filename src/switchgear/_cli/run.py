@@ -14,10 +14,10 @@ from switchgear._agents.process import missing_program
 from switchgear._cli.context import Session, open_session, say_json
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
-    defect,
     fail,
     json_option,
-    reason_given,
+    report_defect,
+    required_reason,
     store_options,
     token_option,
 )
@@ -366,7 +366,7 @@ def perform(session: Session, start: Start, *, as_json: bool) -> int:
     except Exception as error:
         if not any(runner.has_worked for runner in begun):
             raise
-        return defect(error, f"resume {begun[0].context.record.id}")
+        return report_defect(error, f"resume {begun[0].context.record.id}")
     outcomes = [each._asdict() for each in _notify_end(session, start, result)]
     if as_json:
         say_json({**result.dump(), "notifications": outcomes})
@@ -393,7 +393,7 @@ def _admit(session: Session, start: Start, name: str) -> str | None:
     notice = admit(loop, force=start.force, why=start.why, how=start.how)
     key = escalation_key(name)
     if start.force and session.panel.store.get(key) is not None:
-        why = reason_given(start.why, FORCED)
+        why = required_reason(start.why, FORCED)
         session.panel.order(key, by=login_name(), why=why, reset=True)
     return notice
 

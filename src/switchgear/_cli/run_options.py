@@ -15,7 +15,7 @@ from switchgear._breaker.loop_breaker import LoopBreaker
 from switchgear._budgets.allowance import RunReservation, free_budget
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.tree import checked_path
-from switchgear._cli.options import F, amount, fail, reason_given, several
+from switchgear._cli.options import F, combined, fail, parsed_by, required_reason
 from switchgear._cli.views.terminal import is_attended
 from switchgear._cli.views.text import clean, say_lines, warn
 from switchgear._core.errors import BudgetRefused
@@ -136,7 +136,7 @@ def admit(loop: LoopBreaker, *, force: bool, why: str | None, how: str) -> str |
     """
     loop.refresh()
     if force and loop.mode != "held_open":  # force clears evidence, not an override
-        loop.reset(by=login_name(), why=reason_given(why, FORCED))
+        loop.reset(by=login_name(), why=required_reason(why, FORCED))
         return f"{loop.name} was closed by force"
     decision = loop.check()
     if decision.allow_continue:
@@ -175,7 +175,7 @@ def _prompt(loop: LoopBreaker, how: str) -> str | None:
     if chosen == "abort":
         raise StillOpen(f"{loop.name} is left open")
     if chosen == "force":
-        loop.reset(by=login_name(), why=reason_given(None, FORCED))
+        loop.reset(by=login_name(), why=required_reason(None, FORCED))
         return f"{loop.name} was closed by force"
     wait_visibly(wait_s or 0.0)
     return admit(loop, force=False, why=None, how=how)
@@ -191,7 +191,7 @@ def wait_visibly(seconds: float) -> None:
 
 
 def dollars(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, metavar="USD", callback=amount(micros), **how)
+    return click.option(*names, metavar="USD", callback=parsed_by(micros), **how)
 
 
 def notify_option(what: str) -> Callable[[F], F]:
@@ -206,7 +206,7 @@ def notify_option(what: str) -> Callable[[F], F]:
 
 def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
     """The options of verbs that pay for model calls of other programs; `limit` and `node` are help texts."""
-    return several(
+    return combined(
         dollars("--budget", "budget_micros", help=limit),
         click.option("--budget-node", metavar="NODE", help=node),
         click.option(
@@ -218,7 +218,7 @@ def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
 
 
 def _span(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, metavar="D", callback=amount(seconds), **how)
+    return click.option(*names, metavar="D", callback=parsed_by(seconds), **how)
 
 
 def _limit(*names: str, **how: Any) -> Callable[[F], F]:
@@ -230,7 +230,7 @@ def _rate(field: str, text: str) -> int:
     return 0 if text.strip() == "0" else per_hour(field, text)
 
 
-limit_flags = several(
+limit_flags = combined(
     click.option(
         "--validate",
         metavar="[CMD]",
@@ -273,7 +273,7 @@ limit_flags = several(
     click.option(
         "--rate-limit",
         metavar="N/h",
-        callback=amount(_rate),
+        callback=parsed_by(_rate),
         help="Start at most N iterations per hour; 0: no limit. [default: no limit]",
     ),
     dollars("--budget", "budget_micros", help="Spend at most USD dollars. [default: no limit]"),

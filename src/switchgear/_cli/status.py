@@ -9,7 +9,14 @@ from typing import Any, NoReturn
 import click
 
 from switchgear._breaker.views import View
-from switchgear._cli.context import Session, open_session, say_json, view_named, widened
+from switchgear._cli.context import (
+    ALL_EVENTS,
+    Session,
+    open_session,
+    say_json,
+    view_named,
+    with_prefixes,
+)
 from switchgear._cli.options import (
     Since,
     circuit_argument,
@@ -67,8 +74,6 @@ def _running(run: dict[str, Any]) -> str:
 
 SHOWN = 50
 """Circuits in a table, unless more of them are in trouble."""
-EVERYTHING = 10_000_000
-"""More events than any store keeps."""
 FOLLOW_S = 0.5
 
 EVERY = "*"
@@ -94,7 +99,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
     """
     with open_session(reading=True) as session:
         whole = everything or glob != EVERY
-        glob = widened(session, glob)
+        glob = with_prefixes(session, glob)
         views, trouble = session.read(glob)
         views, left_out, running = (views, "", []) if whole else _in_use(session, views)
         if as_json:
@@ -210,7 +215,7 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
     With --json, prints one JSON object per line; --since accepts its "cursor".
     """
     with open_session(reading=True) as session:
-        glob = widened(session, glob)
+        glob = with_prefixes(session, glob)
         begin = parse_since(since, session.now_s())
         print_entries = partial(_print, session, None if as_json else Screen())
         past = partial(_past_events, session, glob, begin, limit)
@@ -218,7 +223,7 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
             _follow(session, glob, print_entries, past, begin)
         entries = past()
         print_entries(entries)
-        session.stop_if_lost()
+        session.raise_if_lost()
         if not entries and not as_json:
             say("No events.", err=True)
 
@@ -233,7 +238,7 @@ def _follow(
     """Print past events, then new ones. A lost store is reported, and awaited."""
     cursor, trouble, has_begun = begin.cursor, "", False
     while True:
-        session.look_again()
+        session.reopen_if_created()
         try:
             # Read first: if nothing matches yet, new events follow the newest of all.
             newest = session.panel.events(limit=1) if cursor is None else []
@@ -253,12 +258,12 @@ def _follow(
 
 def _past_events(session: Session, glob: str, begin: Since, limit: int | None) -> list[Entry]:
     if begin.cursor is not None:
-        most = EVERYTHING if limit is None else limit
+        most = ALL_EVENTS if limit is None else limit
         return session.panel.events(after=begin.cursor, glob=glob, limit=most) if most else []
     if begin.at_s is None:
         most = SHOWN if limit is None else limit
         return session.panel.events(glob=glob, limit=most) if most else []
-    entries = session.panel.events(glob=glob, limit=EVERYTHING)
+    entries = session.panel.events(glob=glob, limit=ALL_EVENTS)
     found = [entry for entry in entries if entry.event.at_s >= begin.at_s]
     return found if limit is None else found[len(found) - limit :] if limit < len(found) else found
 

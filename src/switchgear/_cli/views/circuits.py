@@ -503,7 +503,7 @@ def watch_lines(
     make_rounds = rounds_of(session)
     while True:
         make_rounds()
-        session.look_again()
+        session.reopen_if_created()
         views, error = session.read(glob)
         before, trouble = trouble, "" if error is None else str(error)
         if trouble and trouble != before:
@@ -615,7 +615,7 @@ def _sessions_line(sessions: list[dict[str, Any]], running: list[dict[str, Any]]
 
 def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | None = None) -> Text:
     width, height = screen.width or 80, max(screen.console.height, 5)
-    session.look_again()
+    session.reopen_if_created()
     views, error = session.read(glob)
     warning = [] if error is None else wrapped(Text(clean(str(error), 1000), "bold red"), width, 2)
     try:
