@@ -13,7 +13,7 @@ import click
 from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session, say_json
 from switchgear._cli.options import F, fail, json_option, report_defect, store_options, token_option
 from switchgear._cli.run_options import check_node, notify_option
-from switchgear._cli.views.batch import BatchTable, as_values, batch_view, in_words, table
+from switchgear._cli.views.batch import BatchTable, as_values, batch_view, summary_lines, table
 from switchgear._cli.views.terminal import Screen, chooser
 from switchgear._cli.views.text import clean, say, warn
 from switchgear._config.loader import VARIABLE
@@ -474,7 +474,7 @@ def _notify(
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
     notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
     values = as_values(prepared.home.id, end, kept.progress, notes, resume)
-    words = in_words(prepared.home.id, end, kept.progress, resume)
+    words = summary_lines(prepared.home.id, end, kept.progress, resume)
     agents = {options_of(place, task).agent_label: None for task in prepared.batch.tasks}
     owners = dict.fromkeys(place.owner_of(agent) for agent in agents)
     outcomes = notify_batch_end(targets, values, " | ".join(line.strip() for line in words), owners)

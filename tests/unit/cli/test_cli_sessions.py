@@ -482,7 +482,7 @@ def test_an_intervention_reaches_the_configured_sinks(project: Project) -> None:
 
 def test_silence_that_watch_records_reaches_the_configured_sinks(project: Project) -> None:
     from switchgear._cli.context import Session, StoreChoice  # noqa: PLC0415
-    from switchgear._cli.views.circuits import rounds_of  # noqa: PLC0415
+    from switchgear._cli.views.circuits import session_checker  # noqa: PLC0415
     from switchgear._config import DEFAULT  # noqa: PLC0415
     from switchgear._core.types import Event  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415
@@ -495,7 +495,7 @@ def test_silence_that_watch_records_reaches_the_configured_sinks(project: Projec
     panel = Panel(project.known.store)
     config = DEFAULT._replace(sinks=(heard.append,))
     with Session(panel, config, store=StoreChoice(project.known.store, "given")) as session:
-        tick = rounds_of(session)
+        tick = session_checker(session)
         give_up_s = time.monotonic() + LIMIT_S
         while not heard and time.monotonic() < give_up_s:
             tick()
