@@ -116,7 +116,7 @@ def test_sessions_show_agent_project_task_state_spend_and_last_step(project: Pro
 def test_status_show_sessions_and_intervene_agree_on_a_stopped_session(project: Project) -> None:
     project.stop(FIRST)
     listed = run("sessions").output
-    assert "is stopped since" in listed
+    assert "was stopped at" in listed
     assert "type a message to the agent: it starts over" in listed
     assert f"switchgear reset {FIRST[:13]}" in listed
     assert "escalate" not in listed, "no hand-over is configured"
