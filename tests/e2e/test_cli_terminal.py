@@ -52,7 +52,7 @@ def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
 ) -> None:
     terminal = Terminal(home, "watch", "--interval", "0.1")
     terminals.append(terminal)
-    terminal.read_until("q ends")
+    terminal.read_until("q: quit")
     terminal.process.send_signal(number)
     assert terminal.wait() == code
     assert LEAVE in terminal.output
@@ -63,7 +63,7 @@ def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
 def test_watching_ends_when_its_terminal_is_gone(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "watch", "--interval", "0.1")
     terminals.append(terminal)
-    terminal.read_until("q ends")
+    terminal.read_until("q: quit")
     terminal.hang_up()
     terminal.process.wait(LIMIT_S)
 
@@ -76,7 +76,7 @@ def test_watching_shows_what_needs_attention_first_with_what_to_do(
     terminal.read_until("Needs attention (2)")
     terminal.read_until("(circuit): 5 failures in a row")
     terminal.read_until("switchgear probe 'op/git'")
-    terminal.read_until("q ends")
+    terminal.read_until("q: quit")
     terminal.type("q")
     assert terminal.wait() == 0
 

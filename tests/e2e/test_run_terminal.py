@@ -44,7 +44,7 @@ def test_the_screen_follows_the_size_of_the_terminal(opened: Callable[..., Termi
     terminal.read_until("Ctrl-C: stop gracefully; Ctrl-C again: stop now; the work is kept")
     start = len(terminal.output)
     terminal.resize(20, 40)
-    terminal.read_until("Ctrl-C ends it\x1b[0m   ", start)
+    terminal.read_until("Ctrl-C: stop gracefully\x1b[0m   ", start)
     os.kill(terminal.process.pid, signal.SIGINT)
     assert terminal.wait() == 130
 

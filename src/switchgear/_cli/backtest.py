@@ -15,9 +15,8 @@ from switchgear._analysis.backtest.findings import BacktestFindings, as_values, 
 from switchgear._analysis.backtest.labels import read_labels
 from switchgear._analysis.backtest.replay import Named, RunRow
 from switchgear._breaker.presets import PRESETS
-from switchgear._cli.context import load_chosen_config, open_session, say_json
-from switchgear._cli.options import Fail, fail, reader_options, several
-from switchgear._cli.status import EVERYTHING
+from switchgear._cli.context import ALL_EVENTS, load_chosen_config, open_session, say_json
+from switchgear._cli.options import Fail, combined, fail, reader_options
 from switchgear._cli.views.analysis import show_backtest
 from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, plural, say, warn
@@ -140,7 +139,7 @@ class _Confidence(click.FloatRange):
         return found
 
 
-outcome_options = several(
+outcome_options = combined(
     click.option(
         "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
     ),
@@ -273,7 +272,7 @@ def _add_opinions(found: BacktestFindings) -> None:
     """Compare the second opinions in the store with the outcomes, where there are any."""
     try:
         with open_session(reading=True) as session:
-            entries = session.panel.events(glob="session/*", limit=EVERYTHING)
+            entries = session.panel.events(glob="session/*", limit=ALL_EVENTS)
             for entry in entries:
                 if entry.event.kind is EventKind.SECOND_OPINION:
                     found.opinions.add(entry.event.circuit, entry.event.reason)
@@ -286,7 +285,7 @@ def _live() -> Iterator[RunRow]:
     with open_session(reading=True) as session:
         views, trouble = session.read("*")
         for view in views:
-            entries = session.panel.events(glob=literal(view.name), limit=EVERYTHING)
+            entries = session.panel.events(glob=literal(view.name), limit=ALL_EVENTS)
             row = shadow_row(view, (entry.event for entry in entries), session.label)
             if row is not None:
                 yield row

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from switchgear._cli.context import STORE_VARIABLE, Session, file_of, open_session, say_json
-from switchgear._cli.options import F, defect, fail, json_option, store_options, token_option
+from switchgear._cli.options import F, fail, json_option, report_defect, store_options, token_option
 from switchgear._cli.run_options import check_node, notify_option
-from switchgear._cli.views.batch import BatchTable, as_values, batch_view, in_words, table
+from switchgear._cli.views.batch import BatchTable, as_values, batch_view, summary_lines, table
 from switchgear._cli.views.terminal import Screen, chooser
 from switchgear._cli.views.text import clean, say, warn
 from switchgear._config.loader import VARIABLE
@@ -426,7 +426,9 @@ def _schedule(
         except Exception as error:
             if not conductor.has_begun:
                 raise
-            return defect(error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}")
+            return report_defect(
+                error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
+            )
         if act is not None:
             with suppress(StoreError):
                 act.forget(each.run for each in kept.progress.values() if each.run is not None)
@@ -472,7 +474,7 @@ def _notify(
     resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
     notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
     values = as_values(prepared.home.id, end, kept.progress, notes, resume)
-    words = in_words(prepared.home.id, end, kept.progress, resume)
+    words = summary_lines(prepared.home.id, end, kept.progress, resume)
     agents = {options_of(place, task).agent_label: None for task in prepared.batch.tasks}
     owners = dict.fromkeys(place.owner_of(agent) for agent in agents)
     outcomes = notify_batch_end(targets, values, " | ".join(line.strip() for line in words), owners)

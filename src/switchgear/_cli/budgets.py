@@ -4,15 +4,15 @@ import click
 
 from switchgear._budgets.budgets import NodeStatus
 from switchgear._budgets.tree import Line, root_of
-from switchgear._cli.context import open_session, say_found
+from switchgear._cli.context import open_session, say_result
 from switchgear._cli.options import (
     Branch,
     by_option,
     fail,
+    operator_name,
     operator_options,
     reader_options,
     token_option,
-    who_gives,
 )
 from switchgear._cli.views.terminal import Screen, column_widths, table_line
 from switchgear._cli.views.text import clean, clock_time, plural, say
@@ -46,7 +46,7 @@ def list_budgets(*, as_json: bool) -> None:
     closed = [f"{root} is closed" for root, one in rows if one is None]
     lines = [*_table(trees, full=True), *closed]
     none = ["No budgets yet. Open one: switchgear budgets set TEAM DOLLARS"]
-    say_found([*map(budget_values, trees)], lines if rows else none, as_json=as_json, longest=1000)
+    say_result([*map(budget_values, trees)], lines if rows else none, as_json=as_json, longest=1000)
 
 
 @budgets.command(short_help="Show one tree, node by node.")
@@ -81,7 +81,7 @@ def show(node: str, *, count: int, as_json: bool) -> None:
         rest = f", and {len(highest) - _MOST_VALUES} more" if len(highest) > _MOST_VALUES else ""
         texts.append(f"spent by {tag}, whole tree: {of}{rest}")
     texts += [_account_line(line, now_s) for line in shown]
-    say_found({**found, "tags": tags}, texts, as_json=as_json, longest=1000)
+    say_result({**found, "tags": tags}, texts, as_json=as_json, longest=1000)
 
 
 def _account_line(line: Line, now_s: float) -> str:
@@ -109,7 +109,7 @@ def audit(root: str | None, *, as_json: bool) -> int:
         lines.append(f"{each.root}: {charged} charged in {plural(each.lines, 'line')}; {verdict}")
         lines += [f"  {problem}" for problem in each.problems]
     values = [{**each._asdict(), "problems": list(each.problems)} for each in found]
-    say_found(values, lines or ["No budgets yet."], as_json=as_json)
+    say_result(values, lines or ["No budgets yet."], as_json=as_json)
     return WRONG if any(each.problems for each in found) else 0
 
 
@@ -133,7 +133,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
 
     Needs the operator token where one is configured.
     """
-    limit, who = micros("DOLLARS", amount), who_gives(by)
+    limit, who = micros("DOLLARS", amount), operator_name(by)
     with open_session() as session:
         session.demand_operator(node, f"a limit for budget {node!r}")
         kept = session.panel.budgets
@@ -154,13 +154,13 @@ def apply_budgets(by: str | None, *, as_json: bool) -> int:
     A limit set by 'budgets set' stays until its value in the configuration changes. Needs the
     operator token where one is configured. Exit code 1: a change was refused.
     """
-    who = who_gives(by)
+    who = operator_name(by)
     with open_session(applying=False) as session:
         if not session.config.budgets:
             fail("the configuration has no section 'budgets'")
         done = session.panel.budgets.apply(session.config.budgets, who=who)
     lines = [f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}" for one in done]
-    say_found([one._asdict() for one in done], lines, as_json=as_json, longest=1000)
+    say_result([one._asdict() for one in done], lines, as_json=as_json, longest=1000)
     return WRONG if any(one.is_refused for one in done) else 0
 
 
@@ -173,7 +173,7 @@ def close_budget(node: str, by: str | None) -> None:
     Nothing can be reserved from it afterwards; its account stays. Refused while reservations
     below it are open. Needs the operator token where one is configured.
     """
-    who = who_gives(by)
+    who = operator_name(by)
     with open_session() as session:
         session.demand_operator(node, f"closing budget {node!r}")
         kept = session.panel.budgets

@@ -1,4 +1,4 @@
-"""The verbs of a guarded script: `check` before, `record` after. Quick: no drawing, no colour."""
+"""The verbs for scripts: `check` before a call, `record` after it. They print plain lines without colour."""
 
 import math
 import shlex
@@ -48,12 +48,12 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
     """
     with open_session(reading=not take) as session:
         if take:
-            done = session.send(circuit, Acquire())
-            state, verdict = done.circuit, done.verdict
+            step = session.send(circuit, Acquire())
+            state, verdict = step.circuit, step.verdict
         else:
             state, verdict = _read_circuit(session, circuit)
         token = None if verdict.permit is None else dump_permit(circuit, verdict.permit)
-        answers = (
+        options = (
             [] if verdict.admitted else _options_after_refusal(session, circuit, verdict, state)
         )
         if as_json:
@@ -68,15 +68,15 @@ def check(circuit: str, *, take: bool, as_json: bool) -> int:
                 "overruled": verdict.overruled,
                 "last_error": state.failures[-1].error if state.failures else None,
             }
-            say_json({**facts, "permit": token, "options": answers})
+            say_json({**facts, "permit": token, "options": options})
         elif take and verdict.admitted:
             say(token)
         else:
-            # Under --take standard output is for the permit: permit=$(…) must not swallow a refusal.
+            # With --take, standard output is for the permit: permit=$(…) must not swallow a refusal.
             say(_sentence(circuit, state, verdict), err=take)
-            for answer in answers:
-                then = f"\n         {clean(answer['command'])}" if answer["command"] else ""
-                say(f"  {answer['option']:5}  {answer['what']}{then}", err=take)
+            for option in options:
+                command = f"\n         {clean(option['command'])}" if option["command"] else ""
+                say(f"  {option['option']:5}  {option['what']}{command}", err=take)
     return 0 if verdict.admitted else REFUSED
 
 
@@ -89,7 +89,7 @@ def _read_circuit(session: Session, name: str) -> tuple[Circuit, Verdict]:
     policy, now_s = session.panel.policy_of(name), session.now_s()
     fresh = policy.start(name, now_s)
     if lost is not None:
-        # As it will be with the first message: a strict one refuses, because its state is unknown.
+        # The state after the next message: a strict policy refuses, because the state is unknown.
         fresh = start_from_scratch(
             policy, name, Acquire(), now_s, why=lost.why, event_seq=0
         ).circuit
@@ -120,25 +120,25 @@ def _options_after_refusal(
     """What a person or an agent can do about a refusal, each with the exact command."""
     quoted, where = shlex.quote(name), _store_options()
     sealed = not session.is_operator()
-    order_end = f"{quoted} --why WHY{where}{' --token-file FILE' if sealed else ''}"
+    arguments = f"{quoted} --why WHY{where}{' --token-file FILE' if sealed else ''}"
     wait = verdict.retry_after_s
     if wait is not None:
         seconds = max(math.ceil(wait), 1)
         again = f"sleep {seconds} && switchgear check {quoted}{where}"
         waiting = (f"{duration(wait)}, then check again", again)
     elif state.mode == "held_open":
-        waiting = ("until an operator releases it", f"switchgear release {order_end}")
+        waiting = ("until an operator releases it", f"switchgear release {arguments}")
     else:
         who = "the operator must reset it" if sealed else "reset it"
         waiting = (
             f"not useful: only a manual reset closes it; {who}",
-            f"switchgear reset {order_end}",
+            f"switchgear reset {arguments}",
         )
     token = "; this needs the operator token" if sealed else ""
     force = f"admit every call until you release it{token}"
     rows = (
         ("wait", *waiting, wait),
-        ("force", force, f"switchgear hold closed {order_end}", None),
+        ("force", force, f"switchgear hold closed {arguments}", None),
         ("skip", "continue without this call; nothing to do here", "", None),
         ("abort", "stop the run", "exit 1", None),
     )
@@ -146,7 +146,7 @@ def _options_after_refusal(
 
 
 def _store_options() -> str:
-    """The options that lead to the same store; not a URL that may hold a password."""
+    """The options that select the same store, without URLs that may contain a password."""
     options = ""
     for option in ("config", "store"):
         value = given(option)
@@ -196,27 +196,27 @@ def record(
         count=facts["count"],
     )
     try:
-        leave = None if permit is None else load_permit(circuit, permit)
+        acquired = None if permit is None else load_permit(circuit, permit)
     except ValueError as error:
         fail(f"--permit: {error}")
     with open_session() as session:
-        done = session.send(circuit, Record(signal, leave))
-    moved = [event for event in done.events if event.kind == "moved"]
-    late = leave is not None and leave.generation != done.circuit.generation and not moved
+        step = session.send(circuit, Record(signal, acquired))
+    moved = [event for event in step.events if event.kind == "moved"]
+    is_stale = acquired is not None and acquired.generation != step.circuit.generation and not moved
     if as_json:
-        events = [of_event(event) for event in done.events]
-        say_json({**stands(circuit, done), "late": late, "events": events})
+        events = [of_event(event) for event in step.events]
+        say_json({**stands(circuit, step), "late": is_stale, "events": events})
         return
     times = "" if facts["count"] == 1 else f", {facts['count']:,} times"
     say(clean(f"recorded {outcome} of {circuit}") + times)
-    if late:
+    if is_stale:
         say("the permit was issued before the last trip: counted, but not used as evidence")
-    for event in done.events:
+    for event in step.events:
         say(what_happened(event, signs_for()))
 
 
 def micros(text: str) -> int:
-    """Dollars to millionths, rounded up: what is spent is never less than it was."""
+    """Parse dollars into micro-dollars, rounded up: a recorded cost is never too low."""
     try:
         amount = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation:

@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from tempfile import NamedTemporaryFile
@@ -45,12 +45,12 @@ from switchgear._text.redact import redact
 # Paths are texts, as in the stores.
 # ruff: noqa: PTH100, PTH111, PTH112, PTH120, PTH123
 
-MOST_NAMED = 20
-"""Names shown of a section; the others are counted."""
+MOST_ITEMS = 20
+"""Items shown of a section; the others are counted."""
 
 
 class SummaryRow(NamedTuple):
-    """One section: what it is called, how many entries it has, and which."""
+    """One section of a configuration."""
 
     title: str
     entries: int
@@ -58,36 +58,39 @@ class SummaryRow(NamedTuple):
 
 
 def summary(config: Config, *, store: str) -> list[SummaryRow]:
-    """The content of the configuration by section; empty sections are left out, except the store."""
+    """The content of the configuration by section; empty sections are left out."""
     crew, opinion = config.crew, config.second_opinion
-    providers = sorted({model.provider for one in crew.agents.values() for model in one.models})
+    providers = sorted({model.provider for agent in crew.agents.values() for model in agent.models})
     builtin = {rule.name for rule in builtin_rules()}
     own = [rule.name for rule in config.rules.rules if rule.name not in builtin]
-    held = len(config.rules.rules)
+    rule_count = len(config.rules.rules)
     sections = {
         "store": [store],
-        "agents": [_agent_line(one) for one in crew.agents.values()],
+        "agents": [_agent_line(agent) for agent in crew.agents.values()],
         "providers": providers,
         "stories": [
-            _amount(f"{one.name} ({one.owner})", one.budget_micros) for one in crew.stories.values()
+            _amount(f"{story.name} ({story.owner})", story.budget_micros)
+            for story in crew.stories.values()
         ],
         "breakers": _breakers(config),
         "policies": list(config.policies),
         "circuits": [rule.match for rule in config.circuits],
         "loops": list(config.loop_presets),
-        "rules": [f"{held - len(own)} built-in", *own],
+        "rules": [f"{rule_count - len(own)} built-in", *own],
         "sinks": [
             f"{kind} {' '.join(fields.values())}"
             for sink in config.sinks
             for kind, fields in shown_sink(sink).items()
         ],
-        "targets": [_target(one) for one in config.notifications],
-        "budgets": [_amount(one.node, one.limit_micros, " no limit") for one in config.budgets],
+        "targets": [_target_line(target) for target in config.notifications],
+        "budgets": [
+            _amount(budget.node, budget.limit_micros, " no limit") for budget in config.budgets
+        ],
         "opinion": [] if opinion is None else [opinion.model or opinion.command or ""],
         "upstreams": [] if config.proxy is None else list(config.proxy.upstreams),
     }
     rows = [
-        SummaryRow(title, held if title == "rules" else len(items), items)
+        SummaryRow(title, rule_count if title == "rules" else len(items), items)
         for title, items in sections.items()
     ]
     return [row for row in rows if row.entries]
@@ -113,46 +116,46 @@ def unset_variables(config: Config) -> list[str]:
 def say_summary(rows: list[SummaryRow]) -> None:
     width = max(len(row.title) for row in rows)
     for row in rows:
-        more = len(row.items) - MOST_NAMED
-        named = row.items[:MOST_NAMED] + ([f"and {more} more"] if more > 0 else [])
+        more = len(row.items) - MOST_ITEMS
+        shown = row.items[:MOST_ITEMS] + ([f"and {more} more"] if more > 0 else [])
         count = "" if row.title == "store" else f"{row.entries}: "
-        say(clean(f"  {row.title.ljust(width)}  {count}{'; '.join(named)}", 4000))
+        say(clean(f"  {row.title.ljust(width)}  {count}{'; '.join(shown)}", 4000))
 
 
 def as_values(rows: list[SummaryRow]) -> dict[str, Any]:
     return {row.title: {"count": row.entries, "items": row.items} for row in rows}
 
 
-def _agent_line(one: FleetAgent) -> str:
-    models = ", then ".join(map(str, one.models))
-    chain = f", then agent {', '.join(one.fallback_chain)}" if one.fallback_chain else ""
-    return f"{one.name} ({one.owner}) on {models}{chain}"
+def _agent_line(agent: FleetAgent) -> str:
+    models = ", then ".join(map(str, agent.models))
+    chain = f", then agent {', '.join(agent.fallback_chain)}" if agent.fallback_chain else ""
+    return f"{agent.name} ({agent.owner}) on {models}{chain}"
 
 
 def _breakers(config: Config) -> list[str]:
     if config.breakers is None:
         return []
-    found = config.breakers._asdict().items()
-    return [shown_name(name) + ("" if one.enabled else " (off)") for name, one in found]
+    breakers = config.breakers._asdict().items()
+    return [shown_name(name) + ("" if each.enabled else " (off)") for name, each in breakers]
 
 
-def _target(one: Target) -> str:
-    """A target in words, without what may be secret."""
-    fields = shown_target(one)[one.kind]
+def _target_line(target: Target) -> str:
+    """A notification target, without its secrets."""
+    fields = shown_target(target)[target.kind]
     where = fields.get("url") or fields.get("url_env") or fields.get("run") or ""
     signed = f", signed with {fields['secret_env']}" if fields.get("secret_env") else ""
-    about = "" if one.match == "*" else f", for {one.match}"
-    return redact(f"{one.name}: {one.kind} {where}".rstrip() + signed + about)
+    about = "" if target.match == "*" else f", for {target.match}"
+    return redact(f"{target.name}: {target.kind} {where}".rstrip() + signed + about)
 
 
 def _amount(what: str, micros: int | None, unlimited: str = "") -> str:
     return f"{what}{unlimited if micros is None else f' {dollars(micros)}'}"
 
 
-def say_notes(notes: Any, unset: list[str]) -> None:
-    """Print what deserves a look though the file is valid."""
-    for one in unset:
-        say(clean(f"  not set: {one}", 1000))
+def say_notes(notes: Sequence[object], unset: list[str]) -> None:
+    """Print unset variables and keys of earlier versions, with which the file is valid."""
+    for variable in unset:
+        say(clean(f"  not set: {variable}", 1000))
     for note in notes:
         say(clean(f"  note: {note}", 1000))
     if notes:
@@ -164,14 +167,14 @@ DEFAULT_STORE = ".switchgear/state.db"
 NONE = "none"
 
 
-class Answers(NamedTuple):
+class InitAnswers(NamedTuple):
     """The content of the new file."""
 
     agents: dict[str, list[str]]
-    """Names of agents and their models, `provider/model`, the primary one first."""
+    """The models of each agent, as `provider/model`, the primary model first."""
     owner: str
     targets: list[str]
-    """As `--notify` takes them."""
+    """In the form of `--notify`."""
     store: str
     budgets: dict[str, float]
 
@@ -182,7 +185,7 @@ class Answers(NamedTuple):
     "agents",
     multiple=True,
     metavar="NAME=MODEL[,MODEL…]",
-    help="An agent and its models, as provider/model; the others are fallbacks, in order.",
+    help="An agent and its models, as provider/model; all but the first are fallbacks, in order.",
 )
 @click.option(
     "--owner", metavar="NAME", help="Person to notify about the agents [default: login name]."
@@ -204,9 +207,7 @@ class Answers(NamedTuple):
     default=DEFAULT_NAME,
     help="The file to write. An existing file is never overwritten.",
 )
-@click.option(
-    "-y", "--yes", is_flag=True, help="Ask no questions; use the options and the defaults."
-)
+@click.option("-y", "--yes", is_flag=True, help="Do not prompt; use the options and the defaults.")
 def init(  # noqa: PLR0917  click passes them by name
     agents: tuple[str, ...],
     owner: str | None,
@@ -222,21 +223,21 @@ def init(  # noqa: PLR0917  click passes them by name
     At a terminal it prompts for missing options; elsewhere, or with --yes, it does not prompt.
     """
     path = os.path.abspath(os.path.expanduser(output))
-    _check_place(path, output)
+    _check_new_file(path, output)
     login = owner or login_name()
     try:
-        crew = dict(_starter_agent(word) for word in agents)
+        crew = dict(_parse_agent(text) for text in agents)
     except ValueError as problem:
         fail(f"--agent {problem}")
-    given = Answers(crew, login, list(notify), url or "", _budgets(budgets))
+    answers = InitAnswers(crew, login, list(notify), url or "", _parse_budgets(budgets))
     if not yes and sys.stdin.isatty():
-        given = _prompt_answers(given, asks_owner=owner is None)
-    for word in given.targets:
+        answers = _prompt_answers(answers, asks_owner=owner is None)
+    for target in answers.targets:
         try:
-            target_from_text(word)
+            target_from_text(target)
         except ValueError as error:
-            fail(f"--notify {word!r}: {error}")
-    text = written(given)
+            fail(f"--notify {target!r}: {error}")
+    text = _render(answers)
     _write(path, text, output)
     if not is_own(path):  # this user wrote it
         trust_file(path, variables=variables_in(path, text))
@@ -248,7 +249,7 @@ def init(  # noqa: PLR0917  click passes them by name
     say("next: switchgear config check; switchgear doctor; switchgear fleet status")
 
 
-def _check_place(path: str, shown: str) -> None:
+def _check_new_file(path: str, shown: str) -> None:
     if not path.endswith((".yaml", ".yml")):
         fail(f"{shown}: the name must end in .yaml")
     if os.path.lexists(path):
@@ -257,28 +258,28 @@ def _check_place(path: str, shown: str) -> None:
         fail(f"{shown}: there is no such folder")
 
 
-def _starter_agent(word: str) -> tuple[str, list[str]]:
+def _parse_agent(text: str) -> tuple[str, list[str]]:
     """An agent and its models. Raises ValueError."""
-    name, _, models = word.partition("=")
+    name, _, models = text.partition("=")
     listed = [model.strip() for model in models.split(",") if model.strip()]
     if not name.strip() or not listed or not all("/" in model for model in listed):
-        raise ValueError(f"{word!r}: it must be NAME=PROVIDER/MODEL, with commas between models")
+        raise ValueError(f"{text!r}: it must be NAME=PROVIDER/MODEL, with commas between models")
     return name.strip(), listed
 
 
-def _budgets(words: tuple[str, ...]) -> dict[str, float]:
+def _parse_budgets(texts: tuple[str, ...]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for word in words:
-        node, _, amount = word.partition("=")
+    for text in texts:
+        node, _, amount = text.partition("=")
         try:
             found[node.strip()] = float(amount.strip().removeprefix("$"))
         except ValueError:
-            fail(f"--budget {word!r}: it must be NODE=DOLLARS, such as atlas=50")
+            fail(f"--budget {text!r}: it must be NODE=DOLLARS, such as atlas=50")
     return found
 
 
-def _prompt_answers(given: Answers, *, asks_owner: bool) -> Answers:
-    """The answers of the person at the terminal; an empty one takes the default."""
+def _prompt_answers(given: InitAnswers, *, asks_owner: bool) -> InitAnswers:
+    """Prompt for the answers that the options do not give; an empty answer takes the default."""
     say("Press Enter to accept the value in brackets. Ctrl-C writes nothing.")
     agents = dict(given.agents)
     if not agents:
@@ -288,7 +289,7 @@ def _prompt_answers(given: Answers, *, asks_owner: bool) -> Answers:
         if not name:
             break
         try:
-            agent, models = _starter_agent(name) if "=" in name else _models_of(name)
+            agent, models = _parse_agent(name) if "=" in name else _prompt_models(name)
         except ValueError as problem:
             say(clean(str(problem)), err=True)
             continue
@@ -299,9 +300,10 @@ def _prompt_answers(given: Answers, *, asks_owner: bool) -> Answers:
     targets = given.targets
     if not targets:
         where = "Notifications to (desktop, a URL, slack:VARIABLE, command:PROGRAM)"
-        targets = [word for word in (_answer(where, NONE, target_from_text),) if word != NONE]
-    store = given.store or _answer("Where state is kept", DEFAULT_STORE, _check_store)
-    return Answers(agents, owner, targets, store, given.budgets)
+        answer = _prompt_until_valid(where, NONE, target_from_text)
+        targets = [] if answer == NONE else [answer]
+    store = given.store or _prompt_until_valid("Where state is kept", DEFAULT_STORE, _check_store)
+    return InitAnswers(agents, owner, targets, store, given.budgets)
 
 
 def _check_store(url: str) -> None:
@@ -310,60 +312,58 @@ def _check_store(url: str) -> None:
         raise ValueError("it must be a URL: sqlite:///path, redis://host or memory:")
 
 
-def _models_of(name: str) -> tuple[str, list[str]]:
-    """An agent and its models; the prompt is repeated until the models are valid."""
+def _prompt_models(name: str) -> tuple[str, list[str]]:
+    """An agent and the models that the user enters."""
 
     def check(models: str) -> None:
-        _starter_agent(f"{name}={models}")
+        _parse_agent(f"{name}={models}")
 
-    question = f"Models of {name}, the first one first"
-    return _starter_agent(f"{name}={_answer(question, 'anthropic/opus', check)}")
+    question = f"Models of {name}, the primary one first"
+    return _parse_agent(f"{name}={_prompt_until_valid(question, 'anthropic/opus', check)}")
 
 
-def _answer(text: str, default: str, check: Callable[[str], object]) -> str:
-    """An answer that passes `check`, or the default; the prompt is repeated, with the reason, until it does."""
+def _prompt_until_valid(text: str, default: str, check: Callable[[str], object]) -> str:
+    """Prompt until the answer is the default or passes `check`. Prints why an answer is invalid."""
     while True:
-        word = str(click.prompt(text, default=default)).strip()
-        if word == default:
-            return word
+        answer = str(click.prompt(text, default=default)).strip()
+        if answer == default:
+            return answer
         try:
-            check(word)
+            check(answer)
         except ValueError as problem:
             say(clean(str(problem)), err=True)
             continue
-        return word
+        return answer
 
 
-def written(given: Answers) -> str:
+def _render(given: InitAnswers) -> str:
     """The file: every section with a comment; sections that were not requested are commented out."""
     from jinja2 import Environment  # noqa: PLC0415  shells run `completion` when they start
 
-    text = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701  no HTML
-    text.filters["json"] = json.dumps
-    source = (
-        files("switchgear._cli").joinpath("templates", "switchgear.yaml.jinja").read_text("utf-8")
-    )
-    return text.from_string(source).render(
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # noqa: S701  no HTML
+    environment.filters["json"] = json.dumps
+    template = files("switchgear._cli").joinpath("templates", "switchgear.yaml.jinja")
+    return environment.from_string(template.read_text("utf-8")).render(
         store=given.store if given.store != DEFAULT_STORE else "",
         agents=given.agents,
         owner=given.owner,
-        targets=[_kind_and_value(word) for word in given.targets],
+        targets=[_kind_and_value(target) for target in given.targets],
         budgets=given.budgets,
     )
 
 
 def _kind_and_value(target: str) -> tuple[str, str]:
-    """A target as `target_from_text` reads it: its key in the file, and what belongs there."""
+    """The key of a target in the file, and its value, from the form of `--notify`."""
     kind, _, rest = target.partition(":")
     return (kind, rest) if kind in {"desktop", "slack", "command"} else ("webhook", target)
 
 
 def _write(path: str, text: str, shown: str) -> None:
-    """Write the file in one step, if it is valid and there is none: a partial file never appears."""
+    """Write a new file atomically, if the text is valid. Never overwrites a file."""
     try:
         load_config(path, text=text)
     except ConfigError as error:
-        why = "; ".join(f"{one.key}: {one.message}" for one in error.problems[:5])
+        why = "; ".join(f"{problem.key}: {problem.message}" for problem in error.problems[:5])
         fail(f"nothing was written, because the answers do not make a valid file: {why}")
     try:
         with NamedTemporaryFile("w", encoding="utf-8", dir=os.path.dirname(path)) as draft:
@@ -381,7 +381,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.group(cls=Branch)
 def config() -> None:
-    """Write, check and show the configuration; make or change the operator token."""
+    """Write, check and show the configuration; create or change the operator token."""
 
 
 config.add_command(init)
@@ -426,7 +426,7 @@ def show(*, as_json: bool) -> None:
     """Show the configuration in effect and its source; secrets are masked."""
     found = chosen_config_file()
     loaded = load_chosen_config()
-    values = _effective(loaded, choose_store(loaded), found)
+    values = _shown_values(loaded, choose_store(loaded), found)
     if as_json:
         say_json(values)
         return
@@ -448,7 +448,10 @@ def _compact(value: Any) -> str:
     return value if isinstance(value, str) else printed(value, indent=None)
 
 
-def _effective(loaded: Config, store: StoreChoice, found: StoreChoice) -> dict[str, dict[str, Any]]:
+def _shown_values(
+    loaded: Config, store: StoreChoice, found: StoreChoice
+) -> dict[str, dict[str, Any]]:
+    """Each key with its value and the file that it comes from, or `default`."""
     source = loaded.source or "default"
 
     def of(value: Any, *, is_default: bool | None = None) -> dict[str, Any]:
@@ -472,45 +475,45 @@ def _effective(loaded: Config, store: StoreChoice, found: StoreChoice) -> dict[s
         "rules": of(
             [rule.name for rule in loaded.rules.rules], is_default=loaded.rules == DEFAULT.rules
         ),
-        "agents": of({name: _agent(one) for name, one in loaded.crew.agents.items()}),
+        "agents": of({name: _agent(each) for name, each in loaded.crew.agents.items()}),
         "stories": of(
             {
-                name: {"owner": one.owner, "budget_micros": one.budget_micros}
-                for name, one in loaded.crew.stories.items()
+                name: {"owner": story.owner, "budget_micros": story.budget_micros}
+                for name, story in loaded.crew.stories.items()
             }
         ),
-        "notifications": of([shown_target(one) for one in loaded.notifications]),
+        "notifications": of([shown_target(target) for target in loaded.notifications]),
     }
 
 
-def _agent(one: FleetAgent) -> dict[str, Any]:
+def _agent(agent: FleetAgent) -> dict[str, Any]:
     return {
-        "owner": one.owner,
-        "models": [str(model) for model in one.models],
-        "fallback_chain": one.fallback_chain,
-        "stories": one.stories,
+        "owner": agent.owner,
+        "models": [str(model) for model in agent.models],
+        "fallback_chain": agent.fallback_chain,
+        "stories": agent.stories,
     }
 
 
-def shown_target(one: Target) -> dict[str, Any]:
-    """A target as in the file, without the path of its URL: that is often the secret, and no pattern matches it."""
-    fields = one.fields()
+def shown_target(target: Target) -> dict[str, Any]:
+    """A target as in the file, without the path of its URL, which is often secret and matches no pattern."""
+    fields = target.fields()
     if "url" in fields:
-        fields["url"] = place_of_url(fields["url"])
-    return {one.kind: _redact_fields(fields)}
+        fields["url"] = _without_path(fields["url"])
+    return {target.kind: _redact_fields(fields)}
 
 
-def shown_sink(one: Any) -> dict[str, Any]:
-    kind = next(name for name, made in SINKS.items() if made is type(one))
-    return {kind: _redact_fields(one.fields())}
+def shown_sink(sink: Any) -> dict[str, Any]:
+    kind = next(name for name, sink_class in SINKS.items() if sink_class is type(sink))
+    return {kind: _redact_fields(sink.fields())}
 
 
 def _redact_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: redact(each) if isinstance(each, str) else each for name, each in fields.items()}
 
 
-def place_of_url(url: str) -> str:
-    """The scheme and the host of a URL, and that there is more."""
+def _without_path(url: str) -> str:
+    """The scheme and the host of a URL, with `...` for the rest."""
     scheme, _, rest = url.partition("://")
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
     return f"{scheme}://{authority.rpartition('@')[2]}/..."
@@ -522,7 +525,7 @@ def schema() -> None:
     say_json(config_schema())
 
 
-@config.command(short_help="Make a new operator token.")
+@config.command(short_help="Create an operator token.")
 @click.option(
     "-o", "--output", metavar="FILE", help="Write the token to this file, readable only by you."
 )
@@ -531,11 +534,11 @@ def token(output: str | None) -> None:
 
     Put the line into the configuration file. Keep the token where no agent can read it.
     """
-    made = f"swg_{secrets.token_urlsafe(32)}"
-    line = f'operator_token_sha256: "{sha256(made.encode()).hexdigest()}"'
+    created = f"swg_{secrets.token_urlsafe(32)}"
+    line = f'operator_token_sha256: "{sha256(created.encode()).hexdigest()}"'
     if output is None:
         say("The token, shown only once; pass it with --token-file or SWITCHGEAR_TOKEN:")
-        say(f"  {made}")
+        say(f"  {created}")
         say("The line for switchgear.yaml:")
         say(f"  {line}")
         return
@@ -544,12 +547,12 @@ def token(output: str | None) -> None:
     except FileExistsError:
         fail(f"{output} exists already; a token is never overwritten")
     with open(handle, "w", encoding="ascii") as file:
-        file.write(made + "\n")
+        file.write(created + "\n")
     say(line)
 
 
 @config.command(short_help="Change the operator token of the store.")
-@click.option("--remove", is_flag=True, help="Remove the seal: overrides need no token any more.")
+@click.option("--remove", is_flag=True, help="Remove the seal: overrides no longer need a token.")
 @token_option
 @store_options
 def seal(*, remove: bool) -> None:
@@ -560,22 +563,22 @@ def seal(*, remove: bool) -> None:
     configuration, then run this command with the old token.
     """
     with open_session() as session:
-        wanted = session.config.operator_token_sha256
-        if remove and wanted is not None:
-            fail(f"take operator_token_sha256 out of {session.config.source} first")
-        if not remove and wanted is None:
+        digest = session.config.operator_token_sha256
+        if remove and digest is not None:
+            fail(f"remove operator_token_sha256 from {session.config.source} first")
+        if not remove and digest is None:
             fail(
                 "there is no operator_token_sha256 in the configuration; --remove removes the seal"
             )
         store = session.panel.store
-        store.operator.change(store.inner, wanted)
-        if store.inner.operator_digest() != wanted:
+        store.operator.change(store.inner, digest)
+        if store.inner.operator_digest() != digest:
             fail("another process sealed the store at the same time; check it, then try again")
-        needed = "no token" if wanted is None else "the configured operator token"
+        needed = "no token" if digest is None else "the configured operator token"
         say(clean(f"{session.label}: overrides need {needed} from now on"))
 
 
-# click keeps the lines of a paragraph behind a real backspace, which a raw docstring cannot hold.
+# click does not rewrap a paragraph that begins with a backspace character, which a raw docstring cannot contain.
 COMPLETION_HELP = """Print the completion script of a SHELL; circuit names complete from the store.
 
 \b
@@ -589,9 +592,9 @@ fish: switchgear completion fish | source       in ~/.config/fish/config.fish
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
-    made = get_completion_class(shell)
-    if made is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         fail(f"click has no completion for {shell}")
     root = click.get_current_context().find_root().command
-    script = made(root, {}, "switchgear", "_SWITCHGEAR_COMPLETE")
+    script = completion_class(root, {}, "switchgear", "_SWITCHGEAR_COMPLETE")
     say(script.source_template % script.source_vars())

@@ -1,8 +1,8 @@
-"""From options, environment and configuration to an open panel.
+"""Opens a panel from the options, the environment and the configuration.
 
-The store: `--store`, else SWITCHGEAR_STORE, else the configuration's, else the default file. A verb
-that only reads does not make a file where there is none. What a command sends goes to the store
-itself and fails when the store does: a breaker may continue without it, an operator must know.
+The store is that of `--store`, else SWITCHGEAR_STORE, else the configuration, else the default file. A
+verb that only reads does not create a missing store. Commands write to the store itself, without the
+fallback of breakers: if the store is unavailable, the command fails, because an operator must know.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import click
 
 from switchgear._breaker.views import View
-from switchgear._cli.options import demand_one, fail, given
+from switchgear._cli.options import fail, given, refuse_ambiguous
 from switchgear._cli.views.text import LONGEST, clean, say, warn
 from switchgear._config import DEFAULT, Config, find_config, load_config
 from switchgear._config.sections import Retention, default_policy
@@ -36,7 +36,11 @@ from switchgear._text.glob import is_plain, literal
 
 T = TypeVar("T")
 STORE_VARIABLE, TOKEN_VARIABLE = "SWITCHGEAR_STORE", "SWITCHGEAR_TOKEN"
-_SAID = "switchgear.notices"
+SESSION = "session/"
+"""Begins the names of sessions. Their ids are long, so that verbs find them without it."""
+_SHOWN_NOTICES = "switchgear.notices"
+ALL_EVENTS = 10_000_000
+"""A limit above the number of events that any store keeps."""
 _PLAIN_NAME = re.compile(r"(?!-)[\w./:@%+,-]+")
 
 
@@ -45,8 +49,8 @@ def say_json(value: Any, indent: int | None = 2) -> None:
     say(printed(value, indent))
 
 
-def say_found(value: Any, lines: Iterable[str], *, as_json: bool, longest: int = LONGEST) -> None:
-    """Print what was found: the value as JSON, or the lines for people, each at most `longest` characters."""
+def say_result(value: Any, lines: Iterable[str], *, as_json: bool, longest: int = LONGEST) -> None:
+    """Print the value as JSON, or the lines for people, each cut to `longest` characters."""
     if as_json:
         say_json(value)
         return
@@ -62,7 +66,7 @@ class StoreChoice(NamedTuple):
 
 
 class Session:
-    """An open panel and what was configured. A context manager; used by one thread."""
+    """An open panel and its configuration. A context manager; used by one thread."""
 
     def __init__(
         self,
@@ -77,21 +81,22 @@ class Session:
         self.config = config
         self.store = store
         self._absent = absent
-        """The file of the store, as long as it is not there: then the panel is an empty one."""
+        """The file of a store that does not exist yet; the panel is then an empty one in memory."""
         self._borrowed = borrowed
+        """Whether the caller of the command closes the panel."""
         self.drains = True
-        """Whether what is due is written and sent at the end, by a separate process."""
+        """Whether a process is started at the end that writes incidents and sends notifications."""
         self.label = (
             panel.store.label if absent is None else f"{SQLITE}{absent} (does not exist yet)"
         )
 
-    def look_again(self) -> None:
-        """Open the store if it was created in the meantime; for callers that poll."""
-        if self._absent is None or not _was_there(self._absent):
+    def reopen_if_created(self) -> None:
+        """Open the store if it was created in the meantime; for verbs that poll."""
+        if self._absent is None or not _has_existed(self._absent):
             return
         self._absent = None
         self.panel.close()
-        self.panel = _panel(self.store.value, self.config)
+        self.panel = _open_panel(self.store.value, self.config)
         self.label = self.panel.store.label
 
     def now_s(self) -> float:
@@ -102,27 +107,26 @@ class Session:
         if isinstance(message, Override):
             self.demand_operator(name)
         store = self.panel.store.inner
-        # A session that is configured with a digest saves it here, else the next one needs no token.
+        # Save the configured digest in the store, or a later session without it would need no token.
         self.panel.store.operator.keep_in(store)
-        done = store.apply(name, self._policy_for(name), message, store.now_s())
-        for event in done.events:
+        step = store.apply(name, self._policy_for(name), message, store.now_s())
+        for event in step.events:
             self._call_sinks(event)
-        return done
+        return step
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Do `work` on a circuit, its neighbours and its note at once, and call the sinks after it."""
-        from switchgear._hooks.after_reply import (
-            RecordingStore,
-        )  # slow to import, and few commands need it
+        """Do `work` on a circuit, its neighbours and its note in one transaction, then call the sinks."""
+        # Slow to import, and few commands need it.
+        from switchgear._hooks.after_reply import Recorder
 
         committed: list[Event] = []
-        done: T = RecordingStore(self.panel.store, committed).transact(name, work)
+        result: T = Recorder(self.panel.store, committed).transact(name, work)
         for event in committed:
             self._call_sinks(event)
-        return done
+        return result
 
     def read(self, glob: str) -> tuple[list[View], StoreError | None]:
-        """The circuits, and the error that kept others from being read: a damaged one hides no other."""
+        """The readable circuits that match, and the error if there are others."""
         views: list[View] = []
         try:
             views.extend(self.panel.circuits(glob))
@@ -130,23 +134,23 @@ class Session:
             return views, error
         return views, None
 
-    def stop_if_lost(self) -> None:
-        """Raise `StoreCorrupt` where what was shown is not all that there was."""
+    def raise_if_lost(self) -> None:
+        """Raise `StoreCorrupt` if the store lost state, so that the output is incomplete."""
         lost = self.panel.lost()
         if lost is not None:
             raise lost
 
     def demand_operator(self, name: str, what: str = "") -> None:
-        """Raise `OverrideRefused` unless overrides are allowed here. `what`: the attempt, if it is none of a circuit."""
+        """Raise `OverrideRefused` unless overrides are allowed here. `what`: the attempt; default: an override of `name`."""
         self.panel.store.operator.demand(self.panel.store.inner, name, what)
 
     def owner_of(self, agent: str) -> str:
         """The person to notify about an agent such as `claude` or `demo:spin`.
 
-        The owner of the fleet's agent of that name; the login name if there is none.
+        The owner of the fleet's agent of that name, else the login name.
         """
-        found = self.config.crew.agents.get(agent.partition(":")[0])
-        return login_name() if found is None else found.owner
+        fleet_agent = self.config.crew.agents.get(agent.partition(":")[0])
+        return login_name() if fleet_agent is None else fleet_agent.owner
 
     def is_operator(self) -> bool:
         """Whether overrides are allowed here. Raises `StoreError` when that is unknown."""
@@ -156,20 +160,20 @@ class Session:
         """The configured policy, or the stored one if only an operator may replace it."""
         configured = self.panel.policy_of(name, lambda: default_policy(name))
         try:
-            found = self.panel.store.get(name)
+            stored = self.panel.store.get(name)
         except StoreCorrupt:
-            return configured  # there is none that could be read
-        if found is None or found.policy == configured or self.is_operator():
+            return configured  # the stored policy cannot be read
+        if stored is None or stored.policy == configured or self.is_operator():
             return configured
         why = "the configured one differs, and can replace it only with the operator token"
         warn(f"circuit {name!r} uses its stored policy: {why}")
-        return found.policy
+        return stored.policy
 
     def _call_sinks(self, event: Event) -> None:
         for sink in self.config.sinks:
             try:
                 sink(event)
-            except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+            except Exception as error:  # noqa: BLE001  a failed sink does not fail the command
                 warn(f"a sink failed: {error}")
 
     def __enter__(self) -> Self:
@@ -182,7 +186,10 @@ class Session:
         self.panel.close()
 
     def _start_drain(self) -> None:
-        """Let a separate process write and send what is due: no watcher needs to run for that."""
+        """Start a process that writes incidents and sends notifications that are due, if any.
+
+        So they are sent even if no watcher runs.
+        """
         if self._absent is not None or not self.drains:
             return
         try:
@@ -201,11 +208,11 @@ class Session:
 def open_session(
     *, reading: bool = False, applying: bool = True, acts: bool | None = None
 ) -> Session:
-    """The panel that the options of the running command name, with what was configured.
+    """Open the panel and the configuration that the options of the running command name.
 
-    `reading`: no file is made where there is none. `applying`: budgets of the configuration are
-    opened, unless this only reads. `acts`: a configuration that is not trusted ends the command
-    instead of being passed over; default: unless this only reads.
+    `reading`: do not create a missing store. `applying`: open the budgets of the configuration,
+    unless `reading`. `acts`: end the command if a configuration is not trusted, instead of
+    continuing without it; default: unless `reading`.
     """
     injected = click.get_current_context().find_object(Panel)
     if injected is not None:
@@ -214,9 +221,9 @@ def open_session(
     config = load_chosen_config(acts=not reading if acts is None else acts)
     choice = choose_store(config)
     absent = file_of(choice) if reading else None
-    if absent is not None and _was_there(absent):
+    if absent is not None and _has_existed(absent):
         absent = None
-    panel = _panel(choice.value if absent is None else "memory:", config)
+    panel = _open_panel(choice.value if absent is None else "memory:", config)
     if config.budgets and applying and not reading:
         _apply_budgets(panel, config)
     return Session(panel, config, store=choice, absent=absent)
@@ -225,25 +232,24 @@ def open_session(
 def _apply_budgets(panel: Panel, config: Config) -> None:
     """Apply the configured budgets; failures are reported, and the command continues."""
     try:
-        done = panel.budgets.apply(config.budgets, who="configuration")
+        changes = panel.budgets.apply(config.budgets, who="configuration")
     except StoreError:
         return  # the command reports it itself, if it needs the store
-    for one in done:
-        if one.is_refused:
-            warn(f"budget {one.node}: {one.why}")
+    for change in changes:
+        if change.is_refused:
+            warn(f"budget {change.node}: {change.why}")
 
 
-def _was_there(file: str) -> bool:
-    """Whether there is a store, or a damaged one that was moved aside: then it is not a new one."""
+def _has_existed(file: str) -> bool:
+    """Whether the store exists, or was moved aside because it was damaged."""
     folder, name = os.path.split(file)
     if os.path.lexists(file) or not os.path.isdir(folder):
         return os.path.lexists(file)
-    beside = (f"{name}.corrupt-", f"{name}.head")
-    return any(other.startswith(beside) for other in os.listdir(folder))
+    leftovers = (f"{name}.corrupt-", f"{name}.head")
+    return any(other.startswith(leftovers) for other in os.listdir(folder))
 
 
-def _panel(url: str | None, config: Config) -> Panel:
-    """The panel over a store. A configuration cannot shorten retention below the minimum."""
+def _open_panel(url: str | None, config: Config) -> Panel:
     panel = Panel(
         url,
         policies=config.policy_for,
@@ -273,16 +279,14 @@ def chosen_config_file() -> StoreChoice:
     path = given("config")
     if path is not None:
         return StoreChoice(os.path.abspath(os.path.expanduser(path)), "--config")
-    found = find_config()
-    return StoreChoice(
-        found, "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found"
-    )
+    source = "SWITCHGEAR_CONFIG" if os.environ.get("SWITCHGEAR_CONFIG") else "found"
+    return StoreChoice(find_config(), source)
 
 
 def effective() -> Effective:
-    """The configuration in effect here, and what has no effect. Raises `ConfigError`.
+    """The configuration in effect here, and notices about files that are not. Raises `ConfigError`.
 
-    A file that the user names is in effect; one that is found must be trusted.
+    A file that the user names is in effect; a file that is found must be trusted.
     """
     given_path = given("config")
     if given_path is None:
@@ -294,32 +298,32 @@ def effective() -> Effective:
 def load_chosen_config(*, acts: bool = False) -> Config:
     """The configuration in effect, or the default one. Raises `ConfigError`.
 
-    Files that are not trusted are reported; `acts`: the command ends then, because what it would do
-    is not what the file says.
+    Files that are not trusted are reported. With `acts` they end the command, which would otherwise
+    act without what they configure.
     """
     found = effective()
     if found.notices and acts:
         fail("\n".join(found.notices))
     for notice in found.notices:
-        _say_once(notice)
+        _warn_once(notice)
     return found.config
 
 
-def _say_once(notice: str) -> None:
-    """Report on standard error, once for each command; nothing during shell completion."""
+def _warn_once(notice: str) -> None:
+    """Warn once per command; not during shell completion."""
     context = click.get_current_context(silent=True)
     shown: set[str] = (
-        set() if context is None else context.find_root().meta.setdefault(_SAID, set())
+        set() if context is None else context.find_root().meta.setdefault(_SHOWN_NOTICES, set())
     )
     if context is not None and context.info_name == "trust":
-        return  # it is the command that the notice names
+        return  # the notice recommends this command
     if notice not in shown and not os.environ.get("_SWITCHGEAR_COMPLETE"):
         shown.add(notice)
         warn(notice)
 
 
 def choose_store(config: Config) -> StoreChoice:
-    """The URL of the store and where it came from; no URL is the default file."""
+    """The URL of the store and where it came from; `None` stands for the default file."""
     url = given("store")
     if url is not None:
         return StoreChoice(url, "--store")
@@ -332,7 +336,7 @@ def choose_store(config: Config) -> StoreChoice:
 
 
 def file_of(choice: StoreChoice) -> str | None:
-    """The file of a SQLite store; `None`: it is no file."""
+    """The file of a SQLite store; `None`: the store is not a file."""
     if choice.value is None:
         return default_file()
     return sqlite_file(choice.value)
@@ -353,61 +357,55 @@ def read_token() -> str | None:
     return token
 
 
-def names_beginning(start: str, limit: int = 200) -> list[str]:
-    """Names of circuits for the completion of a shell, which must never see an error.
+def names_starting_with(start: str, limit: int = 200) -> list[str]:
+    """Names of circuits for shell completion. Never raises.
 
-    Only names that a shell takes for one word: agents create names, and an operator presses Tab.
+    Returns only names that a shell reads as one plain word, because guarded agents choose names.
     """
     try:
         with open_session(reading=True) as session:
             found = session.panel.store.find(literal(start) + "*")
             names = (each.circuit.key for each in found)
             return list(islice(filter(_PLAIN_NAME.fullmatch, names), limit))
-    except Exception:  # noqa: BLE001  a shell that completes has no place for errors
+    except Exception:  # noqa: BLE001  a completing shell cannot show errors
         return []
 
 
-FAMILY_FIRST = "session/"
-"""The family whose names are long ids: they are found without the prefix."""
-
-
 def full_name(session: Session, name: str) -> str | None:
-    """The circuit that a name means; `None`: there is none.
+    """The name of the circuit that `name` stands for; `None`: there is none.
 
-    One of that very name, a session of that id, or the only one that begins so. Fails, with the
-    names, where several begin so.
+    The circuit of exactly this name, the session of this id, or the only circuit or session whose
+    name begins with it. Ends the command if several do.
     """
     store = session.panel.store
-    for each in (name, f"{FAMILY_FIRST}{name}"):
+    for each in (name, f"{SESSION}{name}"):
         try:
             if store.get(each) is not None:
                 return each
         except StoreCorrupt:
-            return each  # it is there, and cannot be read
+            return each  # it exists, but cannot be read
     starts = [found.circuit.key for found in store.find(f"{literal(name)}*")]
-    starts = starts or [
-        found.circuit.key for found in store.find(f"{FAMILY_FIRST}{literal(name)}*")
-    ]
-    whole = [key for key in starts if "/agent/" not in key] or starts
-    if not name or not whole:
+    starts = starts or [found.circuit.key for found in store.find(f"{SESSION}{literal(name)}*")]
+    matches = [key for key in starts if "/agent/" not in key] or starts
+    if not name or not matches:
         return None
-    demand_one(name, whole, "circuits")
-    return whole[0]
+    refuse_ambiguous(name, matches, "circuits")
+    return matches[0]
 
 
-def widened(session: Session, glob: str) -> str:
-    """The glob, or, of a plain name that no circuit has, one for all circuits that begin so."""
+def with_prefixes(session: Session, glob: str) -> str:
+    """The glob; for a plain name that no circuit has, the glob of all names that begin with it."""
     store = session.panel.store
     if not is_plain(glob) or next(iter(store.find(glob)), None) is not None:
         return glob
-    for start in (glob, f"{FAMILY_FIRST}{glob}"):
+    for start in (glob, f"{SESSION}{glob}"):
         if next(iter(store.find(f"{start}*")), None) is not None:
             return f"{start}*"
     return glob
 
 
 def view_named(session: Session, name: str) -> View:
-    """The circuit that a name means, see `full_name`. Fails where there is none."""
+    """The circuit that `name` stands for, see `full_name`. Ends the command if there is none."""
     view = session.panel.view(name)
     if view is None:
         found = full_name(session, name)
@@ -419,7 +417,7 @@ def view_named(session: Session, name: str) -> View:
 
 def unknown_circuit(session: Session, name: str) -> str:
     """The message about an unknown circuit, with the nearest name."""
-    names = [found.circuit.key for found, _ in zip(session.panel.store.find(), range(10_000))]  # noqa: B905
+    names = [found.circuit.key for found in islice(session.panel.store.find(), 10_000)]
     near = [key for key in names if key.endswith(f"/{name}")]
     near = near or difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the store has {plural(len(names), 'other')}"

@@ -66,8 +66,9 @@ from switchgear._text.redact import redact
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
 _OLDEST_PYTHON = (3, 11)
 _WARNING = "WARNING, "
-"""Marks a fact of a store as a warning; after a semicolon, what to do."""
-_BEFORE_US_S = 1_700_000_000.0
+"""Marks a fact of a store as a warning; what to do follows a semicolon."""
+_EARLIEST_CLOCK_S = 1_700_000_000.0
+"""A time before this version: a clock that shows less is wrong."""
 
 
 class CheckResult(NamedTuple):
@@ -82,7 +83,7 @@ good, note, warning, problem = (
 
 
 def examine() -> Iterator[CheckResult]:
-    """Everything, from the ground up. Never raises for what it looks at."""
+    """Check the installation, the configuration and the store. What is wrong is a result, not an exception."""
     yield from _python()
     config = DEFAULT
     try:
@@ -178,7 +179,7 @@ def _store(choice: StoreChoice) -> Iterator[CheckResult]:
         yield from _file(file)
     try:
         with open_session(acts=False) as session:
-            session.drains = False  # readers send nothing
+            session.drains = False  # the doctor sends no notifications
             facts = session.panel.store.facts()
             warned, others = _split_facts(facts)
             yield good(f"store {session.label} ({choice.source}): {others}")
@@ -199,7 +200,7 @@ def _store(choice: StoreChoice) -> Iterator[CheckResult]:
 
 
 def _split_facts(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
-    """The facts of a store that endanger circuits, each by itself, and the others in one text."""
+    """The facts of a store that are warnings, and one text of the others."""
     warned = [
         warning(f"store: {name} {what.replace(_WARNING, '')}", to_do)
         for name, value in facts.items()
@@ -243,9 +244,9 @@ def _file(path: str) -> Iterator[CheckResult]:
 
 
 def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
-    aside = facts.get("set aside", "nothing")
-    if aside != "nothing":
-        what = f"a damaged file was set aside: {aside}"
+    set_aside = facts.get("set aside", "nothing")
+    if set_aside != "nothing":
+        what = f"a damaged file was set aside: {set_aside}"
         yield warning(what, "inspect it, then move it away; until then circuits start from scratch")
     if facts.get("unreadable", "0") != "0":
         what = f"{plural(int(facts['unreadable']), 'state')} could not be read: set aside"
@@ -258,27 +259,27 @@ def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
         names = ", ".join(sorted(lost)[:3])
         what = f"{plural(len(lost), 'circuit')} restarted from scratch after unreadable states: {names}"
         yield note(what)
-    for _ in session.panel.store.find():  # raises what cannot be read
+    for _ in session.panel.store.find():  # raises StoreError for a state that cannot be read
         continue
 
 
 def _policies(session: Session) -> Iterator[CheckResult]:
-    """Where a token guards the policies, one that is not the configured one deserves a look."""
+    """Whether circuits have other policies than the configured ones, if the store needs a token."""
     if session.panel.store.inner.operator_digest() is None:
         return
-    others = [
+    differing = [
         found.circuit.key
         for found in session.panel.store.find()
         if session.config.policy_for(found.circuit.key) not in (None, found.policy)
     ]
-    if others:
-        what = f"{plural(len(others), 'circuit')} with another policy than the configured one"
+    if differing:
+        what = f"{plural(len(differing), 'circuit')} with another policy than the configured one"
         to_do = "to apply the configured one: 'switchgear record CIRCUIT ignored' with the token"
-        yield warning(f"{what}, such as {others[0]!r}", to_do)
+        yield warning(f"{what}, such as {differing[0]!r}", to_do)
 
 
 def _notifications(session: Session) -> Iterator[CheckResult]:
-    """What targets have yet to receive, and why; and whether their variables are set."""
+    """Whether the variables of targets are set, and which notifications are pending, and why."""
     for target in session.config.notifications:
         fields = target.fields()
         for key in ("secret_env", "url_env"):
@@ -300,10 +301,11 @@ def _notifications(session: Session) -> Iterator[CheckResult]:
 
 
 def _seal(session: Session) -> Iterator[CheckResult]:
-    kept, wanted = session.panel.store.inner.operator_digest(), session.config.operator_token_sha256
-    if kept is None or kept == wanted:
+    stored = session.panel.store.inner.operator_digest()
+    configured = session.config.operator_token_sha256
+    if stored is None or stored == configured:
         return
-    if wanted is None:
+    if configured is None:
         what = "the store needs an operator token that the configuration does not have"
         to_do = "add its operator_token_sha256, or 'switchgear config seal --remove' with the token"
     else:
@@ -314,7 +316,7 @@ def _seal(session: Session) -> Iterator[CheckResult]:
 
 def _clock(session: Session) -> Iterator[CheckResult]:
     here_s, there_s = time.time(), session.now_s()
-    if here_s < _BEFORE_US_S:
+    if here_s < _EARLIEST_CLOCK_S:
         yield problem(f"the clock shows {time.strftime('%Y-%m-%d')}", "set the clock")
     elif abs(here_s - there_s) > 30:
         ahead = "ahead" if there_s > here_s else "behind"
@@ -339,27 +341,27 @@ _FOR = {
     "local": "for the project, on this machine only",
     "user": "for the user",
 }
-"""What a scope covers, in words."""
+"""What a scope covers."""
 
 
-def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[CheckResult]:
-    """Everything about one agent, in one scope or both; `wanted`: the user named it."""
+def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[CheckResult]:
+    """Check the hooks of an agent, in all scopes or one; `requested`: the user named the agent."""
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
-    places = {scope: hook_file(name, scope, folder) for scope in scopes}
-    standings = {scope: there.look() for scope, there in places.items()}
-    installed = [scope for scope in scopes if standings[scope].installed]
-    if not wanted and not installed:
+    files = {scope: place(name, scope, folder) for scope in scopes}
+    states = {scope: file.look() for scope, file in files.items()}
+    installed = [scope for scope in scopes if states[scope].installed]
+    if not requested and not installed:
         return
-    found = shutil.which(agent.program)
-    if found is None:
+    program = shutil.which(agent.program)
+    if program is None:
         what = f"{agent.program} is not on the PATH here"
         yield note(what, f"the hooks take effect where {agent.title} is installed")
     else:
-        yield good(f"{agent.title} is {found}")
+        yield good(f"{agent.title} is {program}")
     for scope in scopes:
-        if standings[scope].trouble:
-            what = f"{standings[scope].path}: {standings[scope].trouble}"
+        if states[scope].trouble:
+            what = f"{states[scope].path}: {states[scope].trouble}"
             yield problem(what, "fix it: the agent cannot read it either")
     if not installed:
         where = "neither for this project nor for the user" if only is None else _FOR[only]
@@ -370,41 +372,39 @@ def examine_hooks(name: str, only: str | None, *, wanted: bool) -> Iterator[Chec
         what = f"{agent.title}: installed with {twice}: each call counts more than once"
         yield problem(what, f"switchgear hooks uninstall {name} --scope {installed[-1]}")
     for scope in installed:
-        yield from _install_checks(agent, scope, standings[scope])
-        yield from _prove_hooks(agent, scope, places[scope], folder)
+        yield from _install_checks(agent, scope, states[scope])
+        yield from _test_hooks(agent, scope, files[scope], folder)
 
 
-def _install_checks(
-    agent: HookSettings, scope: str, standing: InstallState
-) -> Iterator[CheckResult]:
-    count = f"{len(standing.events)} of {len(agent.events)} events"
+def _install_checks(agent: HookSettings, scope: str, state: InstallState) -> Iterator[CheckResult]:
+    count = f"{len(state.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
-    if standing.missing_paths:
-        yield problem(f"{standing.path} needs {', '.join(standing.missing_paths)}: gone", again)
-    if standing.missing:
-        yield warning(f"{standing.path} lacks {', '.join(standing.missing)}", again)
-    elif standing.outdated:
-        yield warning(f"{standing.path} was written by another installation or version", again)
+    if state.gone:
+        yield problem(f"{state.path} needs {', '.join(state.gone)}: gone", again)
+    if state.missing:
+        yield warning(f"{state.path} lacks {', '.join(state.missing)}", again)
+    elif state.outdated:
+        yield warning(f"{state.path} was written by another installation or version", again)
     else:
-        yield good(f"{standing.path} has {count}, {_FOR[scope]}")
-    if standing.switched_off:
-        what = f"{agent.title} runs no hooks: {standing.switched_off}"
+        yield good(f"{state.path} has {count}, {_FOR[scope]}")
+    if state.switched_off:
+        what = f"{agent.title} runs no hooks: {state.switched_off}"
         yield problem(what, "change that setting")
 
 
-def _prove_hooks(
-    agent: HookSettings, scope: str, there: HookFile, folder: str
+def _test_hooks(
+    agent: HookSettings, scope: str, file: HookFile, folder: str
 ) -> Iterator[CheckResult]:
-    """Send events through the commands that the file holds, and look for them."""
+    """Send events through the installed commands, and check that they arrive in the store."""
     try:
         known = config_of(folder)
         store: Any = open_store(known)
         began_s = store.now_s()
-        commands = there.commands()
+        commands = file.commands()
     except (Unconfigured, StoreError, CannotChange) as error:
         yield problem(str(error), "fix it; the hooks cannot decide without it")
         return
-    # A new session each time: one that is examined again and again would look stuck.
+    # A new session each time: the same events again and again in one session would look stuck.
     probe = Probe(agent.name, f"doctor-{secrets.token_hex(3)}", folder, float(TIMEOUT_S))
     yield from _try_events(agent, probe, known, store, commands, began_s=began_s)
     for circuit in probe.circuits:
@@ -429,14 +429,14 @@ def _try_events(
         event = event_of(agent.name, when)
         command = commands.get(event)
         if command is None:
-            continue  # reported already: it is missing
+            continue  # missing, which was already reported
         answer = probe.send(command, when)
         if answer.trouble or answer.remark:
             what = f"{event}: {answer.trouble or answer.remark}"
             yield problem(what, f"run it by hand: {command}")
             return
         summary = f"{event} was sent through the command and answered: {answer.action}"
-        if answer.action in {"deny", "stop"}:  # a call that does nothing: something else is wrong
+        if answer.action in {"deny", "stop"}:  # something else refuses this harmless call
             why = f"{summary}: {' '.join(answer.text.split())}"
             yield warning(why, "see 'switchgear status' and 'switchgear events'")
             continue
@@ -451,34 +451,34 @@ def _try_events(
 
 
 def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator[CheckResult]:
-    """Send forbidden and ordinary calls through the command, in a throw-away project, repeatedly.
+    """Send forbidden and ordinary calls through the command, in a temporary project, repeatedly.
 
-    The project has its own store and the configuration file `config`, so that nothing of the
-    user's is touched and everything that is configured is exercised.
+    The project has its own store, so that the user's stays unchanged, and the configuration file
+    `config`, so that the configured rules are tested.
     """
     if command is None or agent_process(agent, os.getpid()) is not None:
-        return  # inside the agent, a refusal could interrupt it
-    number = 0
-    for found in tried(agent, command, config):
-        if found.wrong:
-            what = f"{HOOKED[agent].title}: {found.attack}: {found.wrong}"
+        return  # inside the agent, a refusal could interrupt the agent
+    sent = 0
+    for trial in tried(agent, command, config):
+        if trial.wrong:
+            what = f"{HOOKED[agent].title}: {trial.attack}: {trial.wrong}"
             yield problem(what, "see 'switchgear selftest --live --only live-hooks'")
             return
-        number += found.sent
+        sent += trial.sent
     what = "forbidden calls and unreadable input are refused, ordinary calls admitted"
-    yield good(f"{HOOKED[agent].title}: {what} ({number} hooks, cold and cached)")
+    yield good(f"{HOOKED[agent].title}: {what} ({sent} hooks, cold and cached)")
 
 
 def resident_process() -> Iterator[CheckResult]:
     """The process that answers the hooks of this user, or why there is none."""
-    found, why, until_s = resident.status(), resident.obstacle(), time.monotonic() + 3.0
-    while found is None and not why and resident.unresponsive() and time.monotonic() < until_s:
+    status, why, until_s = resident.status(), resident.obstacle(), time.monotonic() + 3.0
+    while status is None and not why and resident.unresponsive() and time.monotonic() < until_s:
         time.sleep(0.05)  # it may be starting
-        found = resident.status()
-    if found is not None:
-        sessions = f"{plural(len(found['sessions']), 'session')} watched"
-        age = f"running for {elapsed(found['age_s'])}"
-        what = f"resident process {found['pid']}, version {found['version']}, {age}, {sessions}"
+        status = resident.status()
+    if status is not None:
+        sessions = f"{plural(len(status['sessions']), 'session')} watched"
+        age = f"running for {elapsed(status['age_s'])}"
+        what = f"resident process {status['pid']}, version {status['version']}, {age}, {sessions}"
         yield good(what)
     elif why:
         what = f"hooks decide without a resident process: {why}"
@@ -510,22 +510,22 @@ def _source() -> str | None:
 def _try_refusal(
     agent: HookSettings, probe: Probe, known: HookConfig, store: Store, command: str | None
 ) -> Iterator[CheckResult]:
-    """Hold the circuit of the probe open for a moment: the answer must be a refusal."""
+    """Hold the circuit of the probe open for a moment, and check that the answer is a refusal."""
     if command is None:
         return
     policy, by = known.policy_for(probe.circuit), "switchgear hooks doctor"
 
-    def order(mode: Mode) -> None:
+    def hold(mode: Mode) -> None:
         store.apply(probe.circuit, policy, Override(by, "a trial", mode), store.now_s())
 
     try:
         with open_session(acts=False) as session:
             session.panel.store.operator.demand(store, probe.circuit)
-        order(Mode.HELD_OPEN)
+        hold(Mode.HELD_OPEN)
         try:
             answer = probe.send(command, BEFORE)
         finally:
-            order(Mode.AUTO)
+            hold(Mode.AUTO)
     except OverrideRefused:
         yield note("refusals were not tested: this needs the operator token", "pass --token-file")
         return
@@ -576,7 +576,7 @@ def doctor(*, as_json: bool) -> int:
 
 
 def report(findings: list[CheckResult], *, as_json: bool) -> int:
-    """Print what a doctor found; its exit code: 0 well, 1 warnings, 2 problems."""
+    """Print the results. Returns the exit code: 0 no problems, 1 warnings, 2 problems."""
     counts = Counter(finding.level for finding in findings)
     code = 2 if counts[PROBLEM] else 1 if counts[WARNING] else 0
     if as_json:

@@ -26,7 +26,7 @@ from switchgear._budgets.tree import (
     load_book,
     root_of,
 )
-from switchgear._cli.context import open_session, say_found
+from switchgear._cli.context import ALL_EVENTS, open_session, say_result
 from switchgear._cli.options import (
     circuit_argument,
     fail,
@@ -194,7 +194,6 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 
 FORMAT = "switchgear.export"
 VERSION = 1
-EVERYTHING = 10_000_000
 LONGEST_LINE = 10_000_000
 MOST_TOLD = 20
 """Bad lines that are reported one by one."""
@@ -225,7 +224,7 @@ def export_lines(panel: Panel, glob: str) -> Iterator[str]:
     yield _line({"format": FORMAT, "version": VERSION})
     found = list(panel.store.find(glob))
     events: dict[str, list[Event]] = {}
-    for entry in panel.events(glob=glob, limit=EVERYTHING):
+    for entry in panel.events(glob=glob, limit=ALL_EVENTS):
         events.setdefault(entry.event.circuit, []).append(entry.event)
     for each in found:
         circuit = each.circuit
@@ -406,7 +405,7 @@ def export_verb(glob: str, *, output: str | None) -> None:
         else:
             count = _write(output, lines)
             say(clean(f"{plural(count, 'line')} written to {output}"), err=True)
-        session.stop_if_lost()
+        session.raise_if_lost()
 
 
 def _write(path: str, lines: Iterable[str]) -> int:
@@ -516,4 +515,4 @@ def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -
             now_s=session.now_s(),
         )
     line = f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}"
-    say_found(gone._asdict(), [line], as_json=as_json)
+    say_result(gone._asdict(), [line], as_json=as_json)

@@ -15,17 +15,17 @@ from switchgear._cli.context import (
     chosen_config_file,
     load_chosen_config,
     open_session,
-    say_found,
+    say_result,
 )
 from switchgear._cli.options import (
     Branch,
     checked_text,
     fail,
+    operator_name,
     operator_options,
     reader_options,
-    reason_given,
+    required_reason,
     store_options,
-    who_gives,
 )
 from switchgear._cli.views.text import clean, plural, say, warn
 from switchgear._config import Config, ConfigError
@@ -50,7 +50,7 @@ def status(*, as_json: bool) -> int:
     """Show every agent, task, provider and lock. Exit code 1: an agent is halted or a task paused."""
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
-    say_found(found, _lines(found), as_json=as_json, longest=1000)
+    say_result(found, _lines(found), as_json=as_json, longest=1000)
     halted = any(one["state"] == "halted" for one in found["agents"].values())
     paused = any(one["paused"] for one in found["stories"].values())
     return NOT_ALL_WORK if halted or paused else 0
@@ -123,7 +123,7 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> int:
         for line in pending_lines(pending, now_s, f"{plural(sent, 'notification')} sent")
     ]
     values = [{"sent": sent, **pending._asdict()} for sent, pending in found]
-    say_found(values, lines, as_json=as_json, longest=1000)
+    say_result(values, lines, as_json=as_json, longest=1000)
     return NOT_ALL_WORK if any(each.waiting or each.aside for _, each in found) else 0
 
 
@@ -169,7 +169,7 @@ def route(agent: str, *, as_json: bool) -> int:
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
     lines = [f"{agent}: {_who_works(found)}", *(f"  not {why}" for why in found["why"])]
-    say_found({"agent": agent, **found}, lines, as_json=as_json, longest=1000)
+    say_result({"agent": agent, **found}, lines, as_json=as_json, longest=1000)
     return NOT_ALL_WORK if found["works"] is None else 0
 
 
@@ -187,7 +187,9 @@ def resume(story: str, *, why: str | None, by: str | None) -> None:
         session.demand_operator(name)
         watched = fleet_of(session)
         watched.demand_paused(story)
-        done = session.send(name, Override(who_gives(by), reason_given(why), None, reset=True))
+        done = session.send(
+            name, Override(operator_name(by), required_reason(why), None, reset=True)
+        )
     if not done.verdict.admitted:
         fail(f"the cost of task {story!r} was cleared, but it stays {done.verdict.reason}")
     say(clean(f"task {story} resumed; its cost so far is cleared"))

@@ -1,4 +1,4 @@
-"""`switchgear hooks install|status|uninstall|doctor`: guards an agent through its hooks."""
+"""`switchgear hooks install|uninstall|status|doctor|restart`: guards an agent through its hooks."""
 
 import difflib
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from switchgear._agents.hook_protocol import PROJECT, SCOPES, USER
-from switchgear._cli.context import open_session, say_found
+from switchgear._cli.context import open_session, say_result
 from switchgear._cli.doctor import examine_hooks, note, report, resident_process
 from switchgear._cli.options import Branch, fail, json_option, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent, show_file, trust_and_say
@@ -37,15 +37,15 @@ from switchgear._hooks.install.settings import (
 
 
 def _agent_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """The name of an agent that has hooks, by this or another of its names."""
-    wanted = "-".join((value or "").lower().split())
-    found = ALIASES.get(wanted, wanted)
-    if value is None or found in AGENTS:
-        return found or None
-    near = difflib.get_close_matches(wanted, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
-    meant = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
+    """The agent of this name or alias. Raises BadParameter for an agent without hooks."""
+    name = "-".join((value or "").lower().split())
+    agent = ALIASES.get(name, name)
+    if value is None or agent in AGENTS:
+        return agent or None
+    near = difflib.get_close_matches(name, [*AGENTS, *ALIASES], n=1, cutoff=0.6)
+    hint = f"did you mean {ALIASES.get(near[0], near[0])!r}? " if near else ""
     raise click.BadParameter(
-        f"there are no hooks for {value!r}; {meant}AGENT is one of {', '.join(AGENTS)}"
+        f"there are no hooks for {value!r}; {hint}AGENT is one of {', '.join(AGENTS)}"
     )
 
 
@@ -84,8 +84,8 @@ def install(agent: str, scope: str) -> None:
     """Install the hooks of AGENT in its settings, or its plugin in its folder.
 
     Every other byte of the settings stays unchanged, and a copy is kept. Idempotent. Invalid
-    settings are not changed. Shows the project's configuration file and trusts it, see 'switchgear
-    trust'.
+    settings are not changed. Shows the project's configuration file and trusts it (see 'switchgear
+    trust').
     """
     if scope not in HOOKED[agent].scopes:
         known = " or ".join(f"--scope {each}" for each in HOOKED[agent].scopes)
@@ -94,7 +94,7 @@ def install(agent: str, scope: str) -> None:
         path = _short_path(HOOKED[agent].file(scope, os.getcwd()))
         fail(f"in this folder {path} applies to all your projects: confirm it with --scope user")
     for other in _scopes(agent):
-        found = None if other == scope else _place(agent, other).look()
+        found = None if other == scope else _hook_file(agent, other).look()
         if found is not None and found.installed:
             fail(
                 f"the hooks of {HOOKED[agent].title} are already installed in scope {other}, in "
@@ -103,7 +103,7 @@ def install(agent: str, scope: str) -> None:
             )
     if scope != USER:
         _trust_project_file()
-    change = _place(agent, scope).install()
+    change = _hook_file(agent, scope).install()
     _save(agent, scope)
     _say_installed(agent, scope, change)
 
@@ -120,22 +120,24 @@ def uninstall(agent: str, scope: str) -> None:
     the entries of Switchgear are removed. Needs the operator token where one is configured, so that
     an agent cannot remove its own guard.
     """
-    there = _place(agent, scope)
-    if there.look().installed or is_saved(agent, scope, os.getcwd()):
+    file = _hook_file(agent, scope)
+    if file.look().installed or is_saved(agent, scope, os.getcwd()):
         with open_session(reading=True) as session:
             session.demand_operator(agent, f"removing the hooks of {HOOKED[agent].title}")
-    forget(agent, scope, os.getcwd())  # first: a hook at the same moment would repair the file
+    forget(
+        agent, scope, os.getcwd()
+    )  # first: a concurrent hook would restore the file from the copy
     try:
-        change = there.uninstall()
+        change = file.uninstall()
     except BaseException:
         _save(agent, scope)
         raise
-    forget(agent, scope, os.getcwd())  # a hook may have saved it in the meantime
+    forget(agent, scope, os.getcwd())  # a hook may have saved a copy in the meantime
     title, path = HOOKED[agent].title, _short_path(change.path)
     if not change.changed:
         say(clean(f"{title}: there are no hooks of Switchgear in {path}"))
         for other in _scopes(agent):
-            if other != scope and _place(agent, other).look().installed:
+            if other != scope and _hook_file(agent, other).look().installed:
                 again = f"switchgear hooks uninstall {agent} --scope {other}"
                 say(f"  They are installed with --scope {other}: '{again}' removes them.")
         return
@@ -158,15 +160,15 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     """
     chosen = AGENTS if agent is None else (agent,)
     found = [
-        (name, each, _place(name, each).look())
+        (name, each, _hook_file(name, each).look())
         for name in chosen
         for each in _scopes(name)
         if scope in {None, each}
     ]
     installed = [entry for entry in found if entry[2].installed]
-    has_problems = any(_problems(standing) for _, _, standing in found if _matters(standing))
+    has_problems = any(_problems(state) for _, _, state in found if _matters(state))
     values = [_describe_state(*entry) for entry in found]
-    say_found(values, _status_lines(found), as_json=as_json, longest=1000)
+    say_result(values, _status_lines(found), as_json=as_json, longest=1000)
     return 1 if has_problems or (agent is not None and not installed) else 0
 
 
@@ -184,7 +186,7 @@ def doctor(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     findings = [
         finding
         for name in (AGENTS if agent is None else (agent,))
-        for finding in examine_hooks(name, scope, wanted=agent is not None)
+        for finding in examine_hooks(name, scope, requested=agent is not None)
     ]
     if findings:
         findings += resident_process()
@@ -218,7 +220,7 @@ def restart() -> int:
 
 
 def _save(agent: str, scope: str) -> None:
-    """Save a copy, from which hooks repair the file; where that fails, the user gets a warning."""
+    """Save a copy from which hooks restore the file. A failure is only a warning."""
     try:
         save(agent, scope, os.getcwd())
     except OSError as error:
@@ -229,7 +231,7 @@ def _save(agent: str, scope: str) -> None:
 def _trust_project_file() -> None:
     """Show and trust the configuration of this project, so that its rules take effect.
 
-    A configuration that cannot be used stays untrusted, with a warning.
+    An invalid configuration stays untrusted, with a warning.
     """
     file = next(filter(has_our_table, candidates()), None)
     if file is None or is_own(file):
@@ -250,18 +252,17 @@ def _scopes(agent: str) -> tuple[str, ...]:
     return scopes_of(agent, os.getcwd())
 
 
-def _place(agent: str, scope: str) -> HookFile:
-    return hook_file(agent, scope, os.getcwd())
+def _hook_file(agent: str, scope: str) -> HookFile:
+    return place(agent, scope, os.getcwd())
 
 
 def _say_installed(agent: str, scope: str, change: InstallChange) -> None:
-    hooked, there = HOOKED[agent], _place(agent, scope)
-    standing = there.look()
+    hooked, state = HOOKED[agent], _hook_file(agent, scope).look()
     what = "installed" if change.changed else "installed already"
     kind = "the plugin is" if hooked.is_plugin else "the hooks are"
     say(clean(f"{hooked.title}: {kind} {what} in {_short_path(change.path)}"))
-    say(clean(f"  events   {', '.join(standing.events)}", 500))
-    say(clean(f"  command  {' '.join(standing.commands)}", 1000))
+    say(clean(f"  events   {', '.join(state.events)}", 500))
+    say(clean(f"  command  {' '.join(state.commands)}", 1000))
     if change.backup:
         say(clean(f"  backup   {_short_path(change.backup)}"))
     if hooked.trust and (scope == PROJECT or agent == "codex"):
@@ -272,55 +273,54 @@ def _say_installed(agent: str, scope: str, change: InstallChange) -> None:
 
 def _status_lines(found: Iterable[tuple[str, str, InstallState]]) -> list[str]:
     rows = [
-        (name, scope, _short_path(standing.path), ", ".join(_facts(standing)))
-        for name, scope, standing in found
+        (name, scope, _short_path(state.path), ", ".join(_facts(state)))
+        for name, scope, state in found
     ]
     widths, signs = column_widths(rows), signs_for()
     return [table_line(row, widths, signs) for row in rows]
 
 
-def _facts(standing: InstallState) -> list[str]:
-    if standing.trouble:
-        return [f"cannot be read: {standing.trouble}"]
-    if not standing.installed:
+def _facts(state: InstallState) -> list[str]:
+    if state.trouble:
+        return [f"cannot be read: {state.trouble}"]
+    if not state.installed:
         return ["not installed"]
-    found_problems = _problems(standing)
-    return [plural(len(standing.events), "event"), *(found_problems or ["current"])]
+    return [plural(len(state.events), "event"), *(_problems(state) or ["current"])]
 
 
-def _matters(standing: InstallState) -> bool:
-    return standing.installed or bool(standing.trouble)
+def _matters(state: InstallState) -> bool:
+    return state.installed or bool(state.trouble)
 
 
-def _problems(standing: InstallState) -> list[str]:
-    """What keeps an installation from working, or from working as this version would."""
-    found_problems = [standing.trouble] if standing.trouble else []
-    if standing.missing_paths:
-        found_problems.append(f"gone: {', '.join(standing.missing_paths)}")
-    if standing.missing and standing.installed:
-        found_problems.append(f"missing: {', '.join(standing.missing)}")
-    if standing.outdated:
-        found_problems.append("outdated: install again")
-    if standing.switched_off:
-        found_problems.append(f"switched off: {standing.switched_off}")
-    return found_problems
+def _problems(state: InstallState) -> list[str]:
+    """Why an installation does not work, or differs from what this version would install."""
+    problems = [state.trouble] if state.trouble else []
+    if state.gone:
+        problems.append(f"gone: {', '.join(state.gone)}")
+    if state.missing and state.installed:
+        problems.append(f"missing: {', '.join(state.missing)}")
+    if state.outdated:
+        problems.append("outdated: install again")
+    if state.switched_off:
+        problems.append(f"switched off: {state.switched_off}")
+    return problems
 
 
-def _describe_state(name: str, scope: str, standing: InstallState) -> dict[str, Any]:
+def _describe_state(name: str, scope: str, state: InstallState) -> dict[str, Any]:
     return {
         "agent": name,
         "scope": scope,
-        "file": standing.path,
-        "installed": standing.installed,
-        "current": standing.installed and not _problems(standing),
-        "events": standing.events,
-        "commands": standing.commands,
-        "worries": _problems(standing) if _matters(standing) else [],
+        "file": state.path,
+        "installed": state.installed,
+        "current": state.installed and not _problems(state),
+        "events": state.events,
+        "commands": state.commands,
+        "worries": _problems(state) if _matters(state) else [],
     }
 
 
 def _short_path(path: str) -> str:
-    """A path as a person would write it: from here, or from home."""
+    """The path relative to the current folder or to the home folder, if it is below one of them."""
     here, home = os.getcwd(), os.path.expanduser("~")
     for folder, sign in ((here, "."), (home, "~")):
         if path.startswith(folder + os.sep):

@@ -5,21 +5,21 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import Session, file_of, open_session, say_found, say_json
+from switchgear._cli.context import Session, file_of, open_session, say_json, say_result
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
     Branch,
     by_option,
     checked_text,
-    demand_one,
     fail,
+    operator_name,
     operator_options,
     parse_since,
     reader_options,
-    reason_given,
+    refuse_ambiguous,
+    required_reason,
     store_options,
     token_option,
-    who_gives,
 )
 from switchgear._cli.views.text import clean, clock_time, plural, say
 from switchgear._fleet.categories import default_breakers, shown_name
@@ -44,7 +44,7 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
         found = list(incidents_of(session).all())
     shown = [one for one in found if everything or one.get("status") != "closed"]
     none = "No open incidents." if found else "No incidents."
-    say_found(shown, map(_incident_line, shown) if shown else [none], as_json=as_json)
+    say_result(shown, map(_incident_line, shown) if shown else [none], as_json=as_json)
 
 
 def _incident_line(one: dict[str, Any]) -> str:
@@ -63,7 +63,7 @@ def _full_id(kept: Incidents, name: str) -> str:
         return ids[-1] if ids else fail("there are no incidents")
     starts = [each for each in ids if name and each.startswith(name)]
     if name not in starts:
-        demand_one(name, starts, "incidents")
+        refuse_ambiguous(name, starts, "incidents")
     return starts[0] if len(starts) == 1 else name
 
 
@@ -102,7 +102,11 @@ def close(
         incident = _full_id(kept, incident)
         session.demand_operator(incident, f"closing incident {incident!r}")
         kept.close(
-            incident, by=who_gives(by), why=reason_given(why), mark=mark, now_s=session.now_s()
+            incident,
+            by=operator_name(by),
+            why=required_reason(why),
+            mark=mark,
+            now_s=session.now_s(),
         )
     say(clean(f"{incident}: closed" + (f" as {mark.replace('_', ' ')}" if mark else "")))
 
@@ -123,7 +127,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
     with open_session(reading=True) as session:
         session.demand_operator(circuit, "adding an incident")
         name = incidents_of(session).add_missed(
-            circuit, by=who_gives(by), why=reason_given(why), now_s=session.now_s()
+            circuit, by=operator_name(by), why=required_reason(why), now_s=session.now_s()
         )
     say(clean(name))
 

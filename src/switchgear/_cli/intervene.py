@@ -14,11 +14,11 @@ from types import MappingProxyType
 import click
 
 from switchgear._breaker.views import View
-from switchgear._cli.context import Session, full_name, open_session, view_named
+from switchgear._cli.context import SESSION, Session, full_name, open_session, view_named
 from switchgear._cli.options import (
     circuit_argument,
     fail,
-    reason_given,
+    required_reason,
     store_options,
     token_option,
 )
@@ -52,7 +52,6 @@ from switchgear._system.login import login_name
 from switchgear._text.formats import plural
 from switchgear._text.redact import redact
 
-SESSION = "session/"
 KEYS = (*INTERVENTIONS[:-1], "wait", "force", "skip", "abort")
 
 
@@ -183,7 +182,7 @@ def _intervene_in_run(  # noqa: PLR0917
             fail("--do extend of a run needs --for, --iterations or --money")
         more = more._replace(seconds=plan.extend_s)
     session.demand_operator(str(run["circuit"]), "an intervention")
-    author = Author(login_name(), reason_given(why, "an intervention in a run"), audited=True)
+    author = Author(login_name(), required_reason(why, "an intervention in a run"), audited=True)
     say(intervene_in_run(session.transact, record, key, plan=plan, author=author, more=more))
     return 0
 
@@ -228,7 +227,7 @@ def _session(
         say(f"\nNo terminal, and the agent is {left}: nothing done.")
         return 0
     session.demand_operator(view.name, "an intervention")
-    given = reason_given(why, FORCED) if key == "resume" else redact(why or "")
+    given = required_reason(why, FORCED) if key == "resume" else redact(why or "")
     author = Author("switchgear" if key is None else login_name(), given)
     say(take(session.transact, view, key, evidence=notes, plan=plan, author=author))
     return 0
@@ -287,7 +286,7 @@ def _test(session: Session, name: str, command: str) -> int:
 
 
 def _force(session: Session, name: str, why: str | None) -> str:
-    by, why = login_name(), reason_given(why, FORCED)
+    by, why = login_name(), required_reason(why, FORCED)
     step = session.send(name, Override(by, why, reset=True))
     if step.circuit.mode is Mode.HELD_OPEN:  # because an operator skipped it
         session.send(name, Override(by, why, Mode.AUTO))
@@ -296,7 +295,7 @@ def _force(session: Session, name: str, why: str | None) -> str:
 
 def _skip(session: Session, name: str, why: str | None) -> str:
     """Hold it open, and send every active agent a message to do without it."""
-    session.send(name, Override(login_name(), reason_given(why, FORCED), Mode.HELD_OPEN))
+    session.send(name, Override(login_name(), required_reason(why, FORCED), Mode.HELD_OPEN))
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
     notified = _every_session(session, lambda notes: sessions.with_message(notes, text))
     held = f"{clean(name)} is held open; {notified} notified to continue without it"

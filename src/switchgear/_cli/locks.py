@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session, say_found
+from switchgear._cli.context import open_session, say_result
 from switchgear._cli.options import fail, reader_options, store_options, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._locks.locks import ResourceStatus
@@ -28,7 +28,7 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
             if everything or seen.tenure.holder or seen.tenure.waiting
         ]
     lines = [line for seen in found for line in _lines(seen, now_s)] or ["No locks are held."]
-    say_found([_resource_dict(seen) for seen in found], lines, as_json=as_json)
+    say_result([_resource_dict(seen) for seen in found], lines, as_json=as_json)
 
 
 @locks.command("break", short_help="Release a lock by force.")

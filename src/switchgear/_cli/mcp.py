@@ -4,7 +4,7 @@ import os
 
 import click
 
-from switchgear._cli.context import open_session, say_found
+from switchgear._cli.context import open_session, say_result
 from switchgear._cli.options import Branch, fail, reader_options, store_options, token_option
 from switchgear._cli.trust import refuse_inside_an_agent
 from switchgear._cli.views.text import clean, plural, say
@@ -63,7 +63,7 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
         many = plural(waiting, "request")
         total = f"{many} waiting; answer: switchgear requests answer ID --grant"
     lines = [*map(request_line, shown), total]
-    say_found([row._asdict() for row in shown], lines, as_json=as_json, longest=1000)
+    say_result([row._asdict() for row in shown], lines, as_json=as_json, longest=1000)
     return 0
 
 

@@ -1,7 +1,8 @@
 """Options that several verbs share, and the group class that maps errors to exit codes.
 
-`--store`, `--config` and `--no-color` may stand before or after the verb; the nearer one counts.
-A broken pipe is quiet, Ctrl-C is exit code 130, and any text can be printed.
+`--store`, `--config` and `--no-color` may stand before or after the verb; the one after it wins.
+A broken pipe prints nothing, Ctrl-C exits with code 130, and characters that a stream cannot encode are
+printed as escapes.
 """
 
 import math
@@ -24,84 +25,84 @@ from switchgear._sinks.log import silenced
 from switchgear._system.login import login_name
 from switchgear._text.redact import redact
 
-INTERRUPTED, BROKEN_PIPE, TROUBLE, DEFECT = 130, 141, 2, 1
+EXIT_INTERRUPTED, EXIT_BROKEN_PIPE, EXIT_ERROR, EXIT_DEFECT = 130, 141, 2, 1
 
 
 class Fail(click.ClickException):
-    """Ends the command with a sentence on standard error."""
+    """Ends the command with a message on standard error."""
 
-    exit_code = TROUBLE
+    exit_code = EXIT_ERROR
 
     def show(self, _file: Any = None) -> None:
         for line in self.message.splitlines():
-            front = "" if line.startswith("- ") else "switchgear: "
-            say_lines(f"{front}{clean(line, 2000)}")
+            prefix = "" if line.startswith("- ") else "switchgear: "
+            say_lines(f"{prefix}{clean(line, 2000)}")
 
 
-def defect(error: Exception, goes_on: str) -> int:
+def report_defect(error: Exception, continue_with: str) -> int:
     """Report an error after work was done, with the command that continues. Returns the exit code.
 
-    Exit code 2 is for usage errors: then nothing was done.
+    The exit code is not 2, which means that nothing was done.
     """
     if os.environ.get("SWITCHGEAR_DEBUG"):
         raise error
-    Fail(_sentence(error)).show()
-    say(f"Continue: switchgear {goes_on}", err=True)
-    return DEFECT
+    Fail(_message_of(error)).show()
+    say(f"Continue: switchgear {continue_with}", err=True)
+    return EXIT_DEFECT
 
 
-def fail(sentence: str) -> NoReturn:
-    """End the command: what is wrong, and the way out."""
-    raise Fail(sentence)
+def fail(message: str) -> NoReturn:
+    """End the command. The message says what is wrong and what to do."""
+    raise Fail(message)
 
 
 class Branch(click.Group):
-    """A group whose name alone shows its help; nothing was done, so the exit code is not 0."""
+    """A group of verbs. Without a verb it prints its help and exits with code 2."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Print the help; versions of click disagree on the stream and the exit code."""
+        """Print the help here: versions of click disagree on the stream and the exit code."""
         if not args and not ctx.resilient_parsing:
             say(ctx.get_help())
-            ctx.exit(TROUBLE)
+            ctx.exit(EXIT_ERROR)
         return super().parse_args(ctx, args)
 
 
 class Verbs(Mapping[str, click.Command]):
     """The verbs by name. A verb's module is imported when the verb is looked up."""
 
-    def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
-        self.places = places
+    def __init__(self, table: Mapping[str, tuple[str, str]]) -> None:
+        self.table = table
         """By name: `module.function`, and what the verb does."""
 
     def __getitem__(self, name: str) -> click.Command:
-        return _load(self.places[name][0])
+        return _load_verb(self.table[name][0])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.table)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.table)
 
 
 @cache
-def _load(place: str) -> click.Command:
-    module, _, function = place.partition(".")
+def _load_verb(path: str) -> click.Command:
+    module, _, function = path.partition(".")
     verb: click.Command = getattr(import_module(f"switchgear._cli.{module}"), function)
-    _give_color_option(verb)
+    _add_color_option(verb)
     return verb
 
 
-def _give_color_option(verb: click.Command) -> None:
-    """Add `--no-color` to a verb and all verbs below it."""
+def _add_color_option(verb: click.Command) -> None:
+    """Add `--no-color` to a verb and its sub-verbs."""
     color_option(verb)
-    for below in verb.commands.values() if isinstance(verb, click.Group) else ():
-        _give_color_option(below)
+    for sub_verb in verb.commands.values() if isinstance(verb, click.Group) else ():
+        _add_color_option(sub_verb)
 
 
 class VerbGroup(Branch):
-    """The group of all verbs. It maps errors to exit codes, as described above."""
+    """The group of all verbs. Maps errors to exit codes."""
 
-    commands: Verbs  # type: ignore[assignment]  # click does not change them
+    commands: Verbs  # type: ignore[assignment]  # read-only: click adds no commands to it
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """In the order of the table, not the alphabet."""
@@ -110,24 +111,24 @@ class VerbGroup(Branch):
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without importing their modules."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, what) for name, (_, what) in self.commands.places.items()])
+            formatter.write_dl([(name, what) for name, (_, what) in self.commands.table.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a verb without importing the modules of all."""
+        """Complete a verb without importing the modules of the verbs."""
         verbs = [
             CompletionItem(name, help=what)
-            for name, (_, what) in self.commands.places.items()
+            for name, (_, what) in self.commands.table.items()
             if name.startswith(incomplete)
         ]
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb. A broken pipe has its own exit code; click would use 1, which has a meaning."""
+        """Run the verb. On a broken pipe click would exit with 1, which is the result of some verbs."""
         try:
-            with silenced():  # the command itself shows what happens to circuits
+            with silenced():  # the verbs print the events of circuits themselves
                 return super().invoke(ctx)
         except BrokenPipeError:
-            raise SystemExit(BROKEN_PIPE) from None
+            raise SystemExit(EXIT_BROKEN_PIPE) from None
 
     def main(  # type: ignore[override]  # click's overloads depend on the flag
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **options: Any
@@ -143,7 +144,7 @@ def _run_command(command: Callable[[], Any]) -> int:
     try:
         code = command()
         sys.stdout.flush()
-    except BaseException as error:  # noqa: BLE001  no user should have to read a traceback
+    except BaseException as error:  # noqa: BLE001  users get a message, not a traceback
         return _report_error(error)
     return code if isinstance(code, int) and not isinstance(code, bool) else 0
 
@@ -153,23 +154,23 @@ def _report_error(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         return _broken_pipe()
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else TROUBLE
+        return error.code if isinstance(error.code, int) else EXIT_ERROR
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
-        return INTERRUPTED  # click's Abort hides which key it was
-    Fail(_sentence(error)).show()
+        return EXIT_INTERRUPTED  # click raises Abort for Ctrl-C and for Ctrl-D
+    Fail(_message_of(error)).show()
     context = getattr(error, "ctx", None)
     if context is not None:
         say(f"Try '{context.command_path} --help'.", err=True)
-    return TROUBLE
+    return EXIT_ERROR
 
 
-def _sentence(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     if isinstance(error, click.Abort):
         return "nothing was done"
     if isinstance(error, Fail):
         return error.message
     if isinstance(error, click.ClickException):
-        return " ".join(error.format_message().split())  # click lists choices in lines
+        return " ".join(error.format_message().split())  # click lists choices on separate lines
     if isinstance(error, SwitchgearError | ValueError):
         return str(error)
     if isinstance(error, OSError):
@@ -182,10 +183,10 @@ def _sentence(error: BaseException) -> str:
 
 
 def _broken_pipe() -> int:
-    """The reader of the output is gone; the last flush of Python must not fail."""
+    """Redirect standard output to /dev/null, so that Python's last flush does not fail."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE
+    return EXIT_BROKEN_PIPE
 
 
 def _never_fail_to_encode() -> None:
@@ -204,6 +205,7 @@ _CURSOR = re.compile(r"\d+(-\d+)?", re.ASCII)
 
 
 def given(name: str) -> Any:
+    """The value of a shared option such as `store`; `None`: not given."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(GIVEN, {}).get(name)
 
@@ -213,8 +215,8 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
         ctx.meta.setdefault(GIVEN, {})[parameter.name] = value
 
 
-def _shared_option(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, callback=_remember, expose_value=False, **how)
+def _shared_option(*names: str, **attrs: Any) -> Callable[[F], F]:
+    return click.option(*names, callback=_remember, expose_value=False, **attrs)
 
 
 color_option = _shared_option(
@@ -230,7 +232,7 @@ config_option = _shared_option(
     metavar="FILE",
     help="Configuration file [env: SWITCHGEAR_CONFIG; default: switchgear.yaml here or above].",
 )
-# Never as an argument: those can be read by every user of a machine.
+# The token itself is never an argument: every user of a machine can read the arguments of a process.
 token_option = _shared_option(
     "--token-file",
     metavar="FILE",
@@ -238,8 +240,8 @@ token_option = _shared_option(
 )
 
 
-def several(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """One decorator for several options, which the help shows in this order."""
+def combined(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator for several options. The help shows them in this order."""
 
     def add(verb: F) -> F:
         for option in reversed(options):
@@ -249,7 +251,7 @@ def several(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
-store_options = several(
+store_options = combined(
     _shared_option(
         "--store",
         metavar="URL",
@@ -265,13 +267,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def circuit_argument(name: str = "circuit", *, default: str | None = None) -> Callable[[F], F]:
     """A circuit's name, or a glob over names; completed from the store."""
-    # To click, None is a default too.
-    how: dict[str, Any] = {} if default is None else {"default": default}
-    return click.argument(name, callback=_checked_name, shell_complete=_complete_name, **how)
+    # For click, default=None is a default too: it would make the argument optional.
+    attrs: dict[str, Any] = {} if default is None else {"default": default}
+    return click.argument(name, callback=_checked_name, shell_complete=_complete_name, **attrs)
 
 
 def _checked_name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Refuse what no store can keep."""
+    """Refuse a name that no store can save."""
     try:
         value = typed(value)
         value.encode()
@@ -283,11 +285,11 @@ def _checked_name(_ctx: click.Context, _parameter: click.Parameter, value: str) 
 
 
 def checked_text(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """A text as it was typed."""
+    """The text of an argument, decoded as UTF-8 in every locale."""
     try:
         return None if value is None else typed(value)
     except UnicodeError:
-        return value  # the store replaces what is not text
+        return value  # not UTF-8: the store replaces the invalid bytes
 
 
 by_option = click.option(
@@ -298,22 +300,22 @@ by_option = click.option(
 )
 
 
-reader_options = several(json_option, store_options)
-"""Of a verb that shows what is in the store."""
-operator_options = several(by_option, store_options, token_option)
-"""Of a verb that changes it, with an author."""
+reader_options = combined(json_option, store_options)
+"""Options of a verb that only reads the store."""
+operator_options = combined(by_option, store_options, token_option)
+"""Options of a verb that changes the store in an operator's name."""
 
 
 def _complete_name(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The circuits whose names begin like this; none if the store cannot be read."""
-    from switchgear._cli.context import names_beginning  # noqa: PLC0415  it imports this module
+    """The circuits whose names start with `incomplete`; none if the store cannot be read."""
+    from switchgear._cli.context import names_starting_with  # noqa: PLC0415  it imports this module
 
     with ctx.scope(cleanup=False):
-        return names_beginning(incomplete)
+        return names_starting_with(incomplete)
 
 
 def number(unit: str, *, above_zero: bool = False) -> Callable[[Any], float]:
-    """A kind of value: a finite number from 0, in a unit."""
+    """The type of an option: a finite number of at least 0, in a unit that the help shows."""
 
     def convert(value: Any) -> float:
         try:
@@ -325,12 +327,12 @@ def number(unit: str, *, above_zero: bool = False) -> Callable[[Any], float]:
             raise click.BadParameter(f"{value!r} must be a number {rule} ({unit})")
         return found
 
-    convert.__name__ = unit  # what the help shows
+    convert.__name__ = unit
     return convert
 
 
-def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
-    """A callback that reads an amount and names the option when it cannot."""
+def parsed_by(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
+    """The callback of an option whose value `parse` converts, given the option's name and the text."""
 
     def convert(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
         try:
@@ -342,14 +344,14 @@ def amount(parse: Callable[[str, str], Any]) -> Callable[..., Any]:
 
 
 class Since(NamedTuple):
-    """Where in the stream of events to begin: behind a cursor, or at a time."""
+    """Where in the stream of events to start: after a cursor, or at a time."""
 
     cursor: str | None = None
     at_s: float | None = None
 
 
 def parse_since(text: str | None, now_s: float, *, cursors: bool = True) -> Since:
-    """`1h`, `2026-11-15T10:00` (local time by default) or, with `cursors`, one of the stream."""
+    """Parse `1h`, `2026-11-15T10:00` (local time by default) or, with `cursors`, a cursor such as `1234`."""
     if text is None:
         return Since()
     text = text.strip()
@@ -362,13 +364,13 @@ def parse_since(text: str | None, now_s: float, *, cursors: bool = True) -> Sinc
         if _DATE.match(text):
             return Since(at_s=datetime.fromisoformat(text).astimezone().timestamp())
     except (ValueError, OverflowError):
-        pass  # no such date
+        pass  # not a date
     kinds = "a time such as 2026-11-15T10:00" + (", or a cursor" if cursors else "")
     fail(f"--since is {text!r}: it must be a span such as 30m, 12h or 90d, or {kinds}")
 
 
-def reason_given(why: str | None, what: str = "an override") -> str:
-    """Why, prompted for at a terminal; through the same filter as errors, for it is stored and shown like them."""
+def required_reason(why: str | None, what: str = "an override") -> str:
+    """The reason, prompted for at a terminal if it is missing. Redacted, because it is stored."""
     if why is None and sys.stdin.isatty():
         why = click.prompt("Why", err=True)
     if why is None or not redact(why):
@@ -376,15 +378,15 @@ def reason_given(why: str | None, what: str = "an override") -> str:
     return redact(why)
 
 
-def who_gives(by: str | None) -> str:
-    """The author; default: the login name."""
+def operator_name(by: str | None) -> str:
+    """The value of `--by`; default: the login name."""
     if by is not None:
         return redact(by) or fail("--by must not be empty")
     return redact(login_name()) or "unknown"
 
 
-def demand_one(name: str, found: Sequence[str], what: str) -> None:
-    """End the command if several names begin with what was typed."""
-    if len(found) > 1:
-        shown = ", ".join(clean(each, 80) for each in found[:5]) + (", …" if found[5:] else "")
-        fail(f"{name!r} is ambiguous: {len(found)} {what} begin with it ({shown})")
+def refuse_ambiguous(name: str, matches: Sequence[str], what: str) -> None:
+    """End the command if several names begin with `name`."""
+    if len(matches) > 1:
+        shown = ", ".join(clean(each, 80) for each in matches[:5]) + (", …" if matches[5:] else "")
+        fail(f"{name!r} is ambiguous: {len(matches)} {what} begin with it ({shown})")

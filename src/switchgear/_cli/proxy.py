@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from switchgear._budgets.tree import Open
 from switchgear._cli.context import load_chosen_config, open_session
 from switchgear._cli.options import fail, store_options
-from switchgear._cli.run_options import call_budget_options, check_node, dollars
+from switchgear._cli.run_options import call_budget_options, check_node, usd_option
 from switchgear._cli.serve import read_or_make_token
 from switchgear._cli.views.text import clean, say, warn
 from switchgear._config.proxy import ProxySection, is_loopback
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
     "Limit for all calls together.",
     "Budget from which all calls are reserved; --budget opens it [default: proxy].",
 )
-@dollars("--session-budget", "session_budget_micros", help="Limit for each session.")
-@dollars("--key-budget", "key_budget_micros", help="Limit for each API key.")
-@dollars(
+@usd_option("--session-budget", "session_budget_micros", help="Limit for each session.")
+@usd_option("--key-budget", "key_budget_micros", help="Limit for each API key.")
+@usd_option(
     "--price-in",
     "price_in_micros",
     help="Your price of a million input tokens in dollars, for every model.",
 )
-@dollars(
+@usd_option(
     "--price-out",
     "price_out_micros",
     help="Your price of a million output tokens in dollars, for every model.",

@@ -9,8 +9,14 @@ import click
 
 from switchgear._cli.context import open_session
 from switchgear._cli.options import fail, json_option, store_options, token_option
-from switchgear._cli.run import Start, configured, conflict_text, perform
-from switchgear._cli.run_options import check_node, given_flags, limit_flags, settled, taken_out
+from switchgear._cli.run import Start, configured_policy, conflict_text, perform
+from switchgear._cli.run_options import (
+    check_node,
+    given_flags,
+    limit_flags,
+    split_timeout,
+    with_timeout,
+)
 from switchgear._cli.views.text import say
 from switchgear._remote.jobs import held_elsewhere
 from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
@@ -23,7 +29,7 @@ from switchgear._stores.base import ledger_of
 
 
 def _without_defaults(verb: click.Command) -> click.Command:
-    """The same options without their defaults: a run that continues keeps its own values."""
+    """Remove the defaults from the help texts: a resumed run keeps the values that it has."""
     for parameter in verb.params:
         if isinstance(parameter, click.Option) and parameter.help:
             parameter.help = re.sub(r" \[default: [^]]*]$", "", parameter.help)
@@ -58,16 +64,16 @@ def resume(
     targets = targets_of(notify)
     record = find_run(runs_root(Path.cwd()), run_id)
     extra_s = None if more_time is None else seconds("--more-time", more_time)
-    given, wanted = taken_out(given_flags(flags))
-    # Locked before it is read: else this process could repeat what another one did.
+    given, timeout = split_timeout(given_flags(flags))
+    # Lock the run before reading it, or this process could repeat what another one did.
     with _lock_run(record) as lock, open_session() as session:
         if elsewhere := held_elsewhere(ledger_of(session.panel.store.inner), record.read()):
             fail(elsewhere)
         start = _start(record, given, extra_s)._replace(lock=lock)
-        options, note = settled(start.options, wanted, session.config.timeouts)
+        options, note = with_timeout(start.options, timeout, session.config.timeouts)
         check_node(session.panel.budgets, options.budget_node)
         start = start._replace(options=options, note=note)
-        policy = configured(session, start.options, start.folder)
+        policy = configured_policy(session, start.options, start.folder)
         start = start._replace(
             answer=answer, force=force_close, why=why, policy=policy, targets=targets
         )
@@ -76,7 +82,7 @@ def resume(
 
 
 def _lock_run(record: RunFolder) -> RunLock:
-    """The lock of the run; a run that another process runs ends the command."""
+    """The lock of the run. Ends the command if another process has it."""
     record.read()  # an unknown run is reported, and gets no lock file
     try:
         return folder_lock(record.path, f"run {record.id}")
@@ -86,12 +92,12 @@ def _lock_run(record: RunFolder) -> RunLock:
 
 
 def _start(record: RunFolder, flags: dict[str, Any], extra_s: float | None) -> Start:
-    held = record.read()
-    if (held.get("end") or {}).get("success"):
+    run = record.read()
+    if (run.get("end") or {}).get("success"):
         fail(f"run {record.id!r} is completed: there is nothing to resume")
     try:
-        state = RunState.load(held["state"])
-        options = RunOptions.load(held["options"]).changed(flags)
+        state = RunState.load(run["state"])
+        options = RunOptions.load(run["options"]).changed(flags)
     except (AttributeError, TypeError, ValueError) as problem:
         raise RunUnreadable(record.id, f"cannot be read: {problem}") from problem
     if extra_s is not None:
@@ -99,8 +105,8 @@ def _start(record: RunFolder, flags: dict[str, Any], extra_s: float | None) -> S
         begun_s = state.seconds - state.extra_s
         limit_s = begun_s if options.timeout_s is None else options.timeout_s
         options = options._replace(timeout_s=max(limit_s, begun_s) + extra_s)
-    folder = Path(held["folder"])
+    folder = Path(run["folder"])
     if not folder.is_dir():
         fail(f"run {record.id!r} worked in {folder}, which no longer exists")
-    how = f"{program()} resume {shlex.quote(record.id)}"
-    return Start(options, folder, record, state, how=how, circuit=str(held["circuit"]))
+    command = f"{program()} resume {shlex.quote(record.id)}"
+    return Start(options, folder, record, state, command=command, circuit=str(run["circuit"]))

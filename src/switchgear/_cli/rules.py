@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from switchgear._breaker.rules import place_at
-from switchgear._cli.context import choose_store, file_of, load_chosen_config, say_found
+from switchgear._cli.context import choose_store, file_of, load_chosen_config, say_result
 from switchgear._cli.options import Branch, checked_text, fail, reader_options
 from switchgear._cli.views.text import clean, plural
 from switchgear._config import Config
@@ -47,7 +47,7 @@ def list_rules(*, as_json: bool) -> None:
         ]
     lines += [f"protected: {path}" for path in protected]
     values = {"rules": dump_rules(book.rules), "protected": protected}
-    say_found(values, lines, as_json=as_json, longest=1000)
+    say_result(values, lines, as_json=as_json, longest=1000)
 
 
 def _one_command(
@@ -105,10 +105,10 @@ def test(  # noqa: PLR0917  click passes them by name
     broken = judge(loaded.rules.rules, tool, inputs, place)
     if broken is None:
         line = f"allowed by {plural(len(loaded.rules.rules), 'rule')}"
-        say_found({"allowed": True}, [line], as_json=as_json)
+        say_result({"allowed": True}, [line], as_json=as_json)
         return 0
     parts = {name: redact(value) for name, value in broken._asdict().items()}
-    say_found({"allowed": False, **parts}, [f"refused: {redact(str(broken))}"], as_json=as_json)
+    say_result({"allowed": False, **parts}, [f"refused: {redact(str(broken))}"], as_json=as_json)
     return REFUSED
 
 

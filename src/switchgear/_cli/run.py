@@ -14,10 +14,10 @@ from switchgear._agents.process import missing_program
 from switchgear._cli.context import Session, open_session, say_json
 from switchgear._cli.fleet import fleet_of
 from switchgear._cli.options import (
-    defect,
     fail,
     json_option,
-    reason_given,
+    report_defect,
+    required_reason,
     store_options,
     token_option,
 )
@@ -28,9 +28,9 @@ from switchgear._cli.run_options import (
     check_node,
     given_flags,
     limit_flags,
-    paid,
-    settled,
-    taken_out,
+    run_with_reservation,
+    split_timeout,
+    with_timeout,
 )
 from switchgear._cli.views.run import LiveView, run_view
 from switchgear._cli.views.terminal import Screen, chooser
@@ -73,15 +73,15 @@ def show_dry_run(
     *,
     as_json: bool,
 ) -> int:
-    """Show what this run would do. Returns the exit code that it would be refused with, else 0."""
+    """Show what this run would do. Returns 0, or the exit code with which it would be refused."""
     options, _ = _options(session, *_named_task(task, flags))
     folder, agent = Path.cwd(), agent_of(options)
-    policy = configured(session, options, folder)
+    policy = configured_policy(session, options, folder)
     check_plan(folder, options.plan)
     runs = runs_root(folder)
-    found = options.validate == AUTO
+    detects = options.validate == AUTO
     circuit = loop_name(folder, options)
-    options = options._replace(validate=detect(folder)) if found else options
+    options = options._replace(validate=detect(folder)) if detects else options
     priced, past = coverage(options, agent, folder, runs), estimate(options, runs)
     plan = read_plan(folder, options.plan)
     shown: dict[str, Any] = {
@@ -90,8 +90,8 @@ def show_dry_run(
         "command": agent.invocation("PROMPT").argv,
         "folder": str(folder),
         "validation": options.validate,
-        "validation_found": found and options.validate is not None,
-        "notes": [NO_TESTS] if found and options.validate is None else [],
+        "validation_found": detects and options.validate is not None,
+        "notes": [NO_TESTS] if detects and options.validate is None else [],
         "circuit": circuit,
         "limits": describe_limits(options),
         "max_iterations": options.max_iterations,
@@ -124,11 +124,11 @@ def show_dry_run(
     if as_json:
         say_json(shown)
     else:
-        _print(shown, options, priced, past)
+        _print_dry_run(shown, options, priced, past)
     return code
 
 
-def _print(
+def _print_dry_run(
     shown: dict[str, Any], options: RunOptions, priced: PriceCoverage, past: CostEstimate | None
 ) -> None:
     screen = Screen()
@@ -147,18 +147,18 @@ def _print(
         ("circuit", shown["circuit"]),
         *(("stops at", line) for line in shown["limits"]),
         ("stops at", f"iterations: {options.max_iterations}"),
-        ("stops at", _time(options)),
+        ("stops at", _time_limit(options)),
         ("stops at", money),
         ("price", priced.why),
-        ("estimate", _estimate(past)),
+        ("estimate", _estimate_text(past)),
         *(("notifies", target) for target in shown["notify"]),
         *(("note", note) for note in shown["notes"]),
     ]
     screen.line("dry run: nothing is executed and nothing is written")
-    before = ""
+    previous = ""
     for name, text in rows:
-        screen.line(f"{'' if name == before else name:11} {clean(text, 2000)}", indent=12)
-        before = name
+        screen.line(f"{'' if name == previous else name:11} {clean(text, 2000)}", indent=12)
+        previous = name
     screen.line()
     screen.line("prompt of the first iteration:")
     for line in shown["prompt"].rstrip().splitlines():
@@ -173,14 +173,14 @@ def _print(
         screen.line(f"- {option}", indent=2)
 
 
-def _time(options: RunOptions) -> str:
+def _time_limit(options: RunOptions) -> str:
     limit = "no time limit" if options.timeout_s is None else f"time: {elapsed(options.timeout_s)}"
     if options.idle_timeout_s is None:
         return limit
     return f"{limit}; an agent that prints nothing for {elapsed(options.idle_timeout_s)}"
 
 
-def _estimate(past: CostEstimate | None) -> str:
+def _estimate_text(past: CostEstimate | None) -> str:
     if past is None:
         return "none: there are no past runs of this agent here"
     task = "this task" if past.same_task else "other tasks"
@@ -196,21 +196,22 @@ class Start(NamedTuple):
     options: RunOptions
     folder: Path
     record: RunFolder | None = None
-    """`None`: a new one is made once the circuit lets the run begin."""
+    """`None`: a new run, whose folder is created once the circuit admits it."""
     state: RunState | None = None
     answer: str | None = None
     policy: Policy | None = None
     force: bool = False
     why: str | None = None
-    how: str = "the same command with"
+    command: str = "the same command with"
+    """What the user types to try again, up to the options."""
     circuit: str | None = None
-    """The loop's circuit, of a run that continues; `None`: by folder, task, agent, validation."""
+    """The circuit of a resumed run; `None`: named after folder, task, agent and validation."""
     targets: tuple[Target, ...] = ()
-    """Those of `--notify`; the configured ones are notified, too."""
+    """The targets of `--notify`; the configured ones are notified, too."""
     note: str | None = None
-    """A message for the start."""
+    """Shown when the run starts."""
     lock: RunLock | None = None
-    """The lock of the run's folder, which a run that is resumed holds already."""
+    """The lock of the folder of a resumed run, which is locked before it is read."""
 
 
 @click.command()
@@ -280,7 +281,7 @@ def run(
 
 def _start(session: Session, task: str | None, flags: dict[str, Any]) -> Start:
     options, note = _options(session, *_named_task(task, flags))
-    if _is_demo(flags):  # it works in a throw-away repository, whatever folder this is
+    if _is_demo(flags):  # works in a throw-away repository, in every folder
         agent_of(options)  # report an unknown scenario before anything is created
         record = new_run(runs_root(Path.cwd()))
         make_repository(record.path / "work")
@@ -288,7 +289,7 @@ def _start(session: Session, task: str | None, flags: dict[str, Any]) -> Start:
     else:
         check_budget(options, Path.cwd())
         start = Start(options, Path.cwd(), note=note)
-    return start._replace(policy=configured(session, start.options, start.folder))
+    return start._replace(policy=configured_policy(session, start.options, start.folder))
 
 
 def _is_demo(flags: dict[str, Any]) -> bool:
@@ -314,15 +315,15 @@ def _named_task(task: str | None, flags: dict[str, Any]) -> tuple[str, dict[str,
 
 def _options(session: Session, task: str, flags: dict[str, Any]) -> tuple[RunOptions, str | None]:
     config: Any = session.config
-    flags, wanted = taken_out(flags)
+    flags, timeout = split_timeout(flags)
     defaults = {"stuck": config.interventions.in_runs}
     options = run_options(task, flags, presets=config.loop_presets, defaults=defaults)
     check_node(session.panel.budgets, options.budget_node)
-    return settled(options, wanted, config.timeouts)
+    return with_timeout(options, timeout, config.timeouts)
 
 
 def check_budget(options: RunOptions, folder: Path) -> None:
-    """End the command if it is given a budget for a cost that cannot be known."""
+    """End the command if there is a budget and the cost cannot be known."""
     if options.budget_micros is None or options.allow_unknown_price:
         return
     priced = coverage(options, agent_of(options), folder, runs_root(Path.cwd()))
@@ -331,42 +332,42 @@ def check_budget(options: RunOptions, folder: Path) -> None:
         fail(f"--budget cannot be enforced: {priced.why}; nothing was started\n{ways}")
 
 
-def configured(session: Session, options: RunOptions, folder: Path) -> Policy | None:
-    """The policy that the configuration has for this loop, unless flags or a preset set limits."""
+def configured_policy(session: Session, options: RunOptions, folder: Path) -> Policy | None:
+    """The configuration's policy for this loop; `None`: it has none, or flags or a preset set limits."""
     if options.preset is not None or options.given:
         return None
     return session.config.policy_for(loop_name(folder, options))
 
 
 def perform(session: Session, start: Start, *, as_json: bool) -> int:
-    """Run it, show it, and return its exit code. One process at a time runs a task."""
+    """Run the task and show the run. Returns its exit code. One process at a time runs a task."""
     agent = agent_of(start.options)
     check_plan(start.folder, start.options.plan)
     name = start.circuit or loop_name(start.folder, start.options)
-    refuse = partial(_not_begun, session, start, name, as_json=as_json)
-    if problem := missing_program(agent, start.folder):  # before anything is made or changed
+    refuse = partial(_report_not_started, session, start, name, as_json=as_json)
+    if problem := missing_program(agent, start.folder):  # before anything is created or changed
         return refuse("agent_error", problem)
     root = runs_root(Path.cwd()) if start.record is None else start.record.path.parent
-    holds = None if start.record is None else f"run {start.record.id}"
-    begun: list[Runner] = []
+    owner = None if start.record is None else f"run {start.record.id}"
+    runners: list[Runner] = []
     try:
-        with task_lock(root, task_name(start.folder, start.options), holds) as lock:
-            notice = _admit(session, start, name)
-            result = _run_loop(session, start, agent, notice, lock, begun, as_json=as_json)
+        with task_lock(root, task_name(start.folder, start.options), owner) as lock:
+            remark = _admit(session, start, name)
+            result = _run_loop(session, start, agent, remark, lock, runners, as_json=as_json)
     except RunConflict as conflict:
         return refuse("conflict", conflict_text(conflict))
     except StillOpen as still:
         return refuse("circuit_breaker", str(still))
     except BudgetRefused as refused:
         node = shlex.quote(refused.node)
-        more = f"switchgear budgets set {node} DOLLARS  # give it more"
-        way = "a smaller --budget" if refused.free_micros else more
+        raise_limit = f"switchgear budgets set {node} DOLLARS  # raises its limit"
+        way = "a smaller --budget" if refused.free_micros else raise_limit
         shown = f"switchgear budgets show {node}  # shows the reservations"
         return refuse("budget", f"{refused}\n- {shown}\n- {way}")
     except Exception as error:
-        if not any(runner.has_worked for runner in begun):
+        if not any(runner.has_worked for runner in runners):
             raise
-        return defect(error, f"resume {begun[0].context.record.id}")
+        return report_defect(error, f"resume {runners[0].context.record.id}")
     outcomes = [each._asdict() for each in _notify_end(session, start, result)]
     if as_json:
         say_json({**result.dump(), "notifications": outcomes})
@@ -374,7 +375,7 @@ def perform(session: Session, start: Start, *, as_json: bool) -> int:
 
 
 def conflict_text(conflict: RunConflict) -> str:
-    """The process that runs it, and what can be done."""
+    """Which process has the lock, and what the user can do."""
     pid = conflict.holder.pid
     stop = "stop that process" if pid is None else f"kill {pid}"
     return (
@@ -386,23 +387,23 @@ def conflict_text(conflict: RunConflict) -> str:
 
 
 def _admit(session: Session, start: Start, name: str) -> str | None:
-    """Check that the circuit lets the run start, or close it by force. Returns a remark, if any."""
+    """Check that the circuit admits the run, or close it by force. Returns a remark, if any."""
     if start.options.shadow and not start.force:
         return None
     loop = loop_breaker(session.panel, name, start.policy or policy_of(start.options))
-    notice = admit(loop, force=start.force, why=start.why, how=start.how)
+    remark = admit(loop, force=start.force, why=start.why, command=start.command)
     key = escalation_key(name)
     if start.force and session.panel.store.get(key) is not None:
-        why = reason_given(start.why, FORCED)
+        why = required_reason(start.why, FORCED)
         session.panel.order(key, by=login_name(), why=why, reset=True)
-    return notice
+    return remark
 
 
 def _notify_end(session: Session, start: Start, result: RunResult) -> list[Outcome]:
     """Notify the targets that the run ended. Failed notifications are reported and change nothing else."""
     configured = session.config.notifications
-    named = {target.name for target in configured}
-    others = [target for target in start.targets if target.name not in named]
+    names = {target.name for target in configured}
+    others = [target for target in start.targets if target.name not in names]
     if not (configured or others) or not result.receipt_file:
         return []
     try:
@@ -424,12 +425,13 @@ def _run_loop(  # noqa: PLR0917
     session: Session,
     start: Start,
     agent: Agent,
-    notice: str | None,
+    remark: str | None,
     lock: RunLock,
-    begun: list[Runner],
+    runners: list[Runner],
     *,
     as_json: bool,
 ) -> RunResult:
+    """Run the loop. The runner is added to `runners`, so that the caller knows whether it has worked."""
     with (
         Interrupt().installed() as interrupt,
         run_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
@@ -451,18 +453,18 @@ def _run_loop(  # noqa: PLR0917
             owner=session.owner_of(start.options.agent_label),
         )
 
-        def made(held_micros: int | None) -> Runner:
-            for note in (notice, start.note, _other_run(start)):
+        def make_runner(held_micros: int | None) -> Runner:
+            for note in (remark, start.note, _other_run(start)):
                 if note is not None:
                     view.noted(note)
-            made = dependencies._replace(held_micros=held_micros)
-            begun.append(_runner(session, start, agent, made, lock))
-            return begun[0]
+            needed = dependencies._replace(held_micros=held_micros)
+            runners.append(_make_runner(session, start, agent, needed, lock))
+            return runners[0]
 
-        return paid(session.panel.budgets, start.options, start.state, made)
+        return run_with_reservation(session.panel.budgets, start.options, start.state, make_runner)
 
 
-def _runner(
+def _make_runner(
     session: Session, start: Start, agent: Agent, dependencies: RunDependencies, lock: RunLock
 ) -> Runner:
     record = start.record or new_run(runs_root(Path.cwd()))
@@ -484,7 +486,7 @@ def _runner(
 
 
 def _other_run(start: Start) -> str | None:
-    """Whether another run is at work in the same folder, in words."""
+    """A note about another active run in the same folder, if there is one."""
     here = str(start.folder)
     others = [
         each.id
@@ -496,12 +498,12 @@ def _other_run(start: Start) -> str | None:
     return f"run {others[-1]} is also active in this folder: its changes count for both runs"
 
 
-def _not_begun(
+def _report_not_started(
     session: Session, start: Start, circuit: str, exit_reason: str, text: str, *, as_json: bool
 ) -> int:
     """Report that a run was not started, and why. Returns its exit code.
 
-    The targets of `--notify` are notified, too: the user may be away.
+    Also notifies the targets of `--notify`: the user may be away.
     """
     if start.record is not None:
         start.record.discard()

@@ -15,7 +15,7 @@ from switchgear._breaker.loop_breaker import LoopBreaker
 from switchgear._budgets.allowance import RunReservation, free_budget
 from switchgear._budgets.budgets import Budgets
 from switchgear._budgets.tree import checked_path
-from switchgear._cli.options import F, amount, fail, reason_given, several
+from switchgear._cli.options import F, combined, fail, parsed_by, required_reason
 from switchgear._cli.views.terminal import is_attended
 from switchgear._cli.views.text import clean, say_lines, warn
 from switchgear._core.errors import BudgetRefused
@@ -35,8 +35,8 @@ from switchgear._text.formats import duration
 SIZES = ("files", "lines", "dependencies", "complex")
 
 
-def time_of(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
-    """A span in seconds, or the name of a policy."""
+def _parse_timeout(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    """Seconds, or the name of a timeout policy."""
     if value is None or value in (AUTO, *POLICIES):
         return value
     try:
@@ -47,8 +47,8 @@ def time_of(_ctx: click.Context, parameter: click.Parameter, value: str | None) 
         raise click.UsageError(f"{problem}{more}") from None
 
 
-def taken_out(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The flags without those of the timeout, and those."""
+def split_timeout(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separate the flags of a timeout policy from the others. Returns the others, then those."""
     size = {key: flags[key] for key in SIZES if flags.get(key)}
     rest = {key: value for key, value in flags.items() if key not in SIZES}
     policy = rest.get("timeout_s")
@@ -61,20 +61,20 @@ def taken_out(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return rest, {}
 
 
-def settled(
-    options: RunOptions, wanted: dict[str, Any], rules: Timeouts
+def with_timeout(
+    options: RunOptions, timeout: dict[str, Any], rules: Timeouts
 ) -> tuple[RunOptions, str | None]:
-    """The options with the requested timeout, and a sentence about it."""
-    if "policy" not in wanted:
+    """The options with the time limit of a timeout policy, and a sentence about it."""
+    if "policy" not in timeout:
         return options, None
-    size = Estimate(**{key: value for key, value in wanted.items() if key != "policy"})
+    size = Estimate(**{key: value for key, value in timeout.items() if key != "policy"})
     runs = runs_root(Path.cwd())
-    limit_s, why = timeout_by_policy(options, wanted["policy"], size, rules, runs)
+    limit_s, why = timeout_by_policy(options, timeout["policy"], size, rules, runs)
     return options._replace(timeout_s=limit_s), f"the timeout is {limit_s:.0f} s ({why})"
 
 
 def check_node(budgets: Budgets, node: str | None) -> None:
-    """End the command if a node is named that is not open."""
+    """End the command if the budget node is not open."""
     if node is None:
         return
     try:
@@ -88,31 +88,32 @@ def check_node(budgets: Budgets, node: str | None) -> None:
         )
 
 
-def paid(
+def run_with_reservation(
     budgets: Budgets,
     options: RunOptions,
     state: RunState | None,
-    made: Callable[[int | None], Runner],
+    make_runner: Callable[[int | None], Runner],
 ) -> RunResult:
-    """Make the run and let it work with what is held for it, if its options name a node.
+    """Reserve the budget of the run if its options name a node, run it, and settle the cost.
 
-    `made` is given that amount in micro-dollars, `None` where nothing is held. Raises
-    `BudgetRefused`: then it was not made.
+    `make_runner` gets the reserved micro-dollars; `None`: nothing is reserved. Raises
+    `BudgetRefused` before it is called.
     """
     if options.budget_node is None:
-        return made(None).run()
+        return make_runner(None).run()
     before, runner = state or RunState(), None
     left = before.budget(options.budget_micros).left_micros
-    wanted = None if left is None else max(0, left)
-    aside = RunReservation(budgets, options.budget_node, wanted, owner=f"run: {options.task[:60]}")
+    amount = None if left is None else max(0, left)
+    owner = f"run: {options.task[:60]}"
+    reservation = RunReservation(budgets, options.budget_node, amount, owner=owner)
     try:
-        runner = made(aside.amount_micros)
+        runner = make_runner(reservation.amount_micros)
         after = runner.run()
     except BaseException:
         # After a defect of Switchgear the cost is unknown; before an agent was started, it is zero.
-        aside.settle(None if runner is not None and runner.has_worked else 0)
+        reservation.settle(None if runner is not None and runner.has_worked else 0)
         raise
-    problem = aside.settle(
+    problem = reservation.settle(
         after.state.spent_micros - before.spent_micros,
         unpriced=after.state.unknown_prices > before.unknown_prices,
     )
@@ -129,24 +130,25 @@ class StillOpen(Exception):
     """The circuit stays open; the text lists what can be done."""
 
 
-def admit(loop: LoopBreaker, *, force: bool, why: str | None, how: str) -> str | None:
-    """Check that the circuit lets the run start. Returns a remark, if any.
+def admit(loop: LoopBreaker, *, force: bool, why: str | None, command: str) -> str | None:
+    """Check that the circuit admits the run, and prompt if it does not. Returns a remark, if any.
 
-    `how` is the command to type, up to its options. Raises `StillOpen` without a terminal.
+    `command` is what the user types to try again, up to its options. Raises `StillOpen` if the user
+    aborts, or without a terminal.
     """
     loop.refresh()
     if force and loop.mode != "held_open":  # force clears evidence, not an override
-        loop.reset(by=login_name(), why=reason_given(why, FORCED))
+        loop.reset(by=login_name(), why=required_reason(why, FORCED))
         return f"{loop.name} was closed by force"
     decision = loop.check()
     if decision.allow_continue:
         return None if decision.reason is None else f"{loop.name} may trip soon: {decision.reason}"
     if loop.mode == "held_open" or not is_attended():
-        raise StillOpen(_text(loop, how))
-    return _prompt(loop, how)
+        raise StillOpen(_choices_text(loop, command))
+    return _prompt(loop, command)
 
 
-def _text(loop: LoopBreaker, how: str) -> str:
+def _choices_text(loop: LoopBreaker, command: str) -> str:
     reason = clean(loop.trip_reason() or "")
     if loop.mode is Mode.HELD_OPEN:
         return f"{loop.name}: {reason}\n- release it: {release_command(loop.name)}"
@@ -157,45 +159,45 @@ def _text(loop: LoopBreaker, how: str) -> str:
     return (
         f"{loop.name} is open: {reason}; it is shared by runs with {SHARED}\n"
         f"- wait: {waiting}\n"
-        f"- force: {how} --force-close --why 'what is different now'\n"
+        f"- force: {command} --force-close --why 'what is different now'\n"
         "- abort: leave it as it is"
     )
 
 
 def _wait_s(loop: LoopBreaker) -> float | None:
-    """How long until one retry is admitted; `None`: it is not by itself."""
+    """Seconds until a probe is admitted; `None`: not before a manual reset."""
     return loop.send(TIME_PASSES).retry_after_s
 
 
-def _prompt(loop: LoopBreaker, how: str) -> str | None:
-    say_lines(_text(loop, how))
+def _prompt(loop: LoopBreaker, command: str) -> str | None:
+    say_lines(_choices_text(loop, command))
     wait_s = _wait_s(loop)
     choices = CHOICES if wait_s is not None else CHOICES[1:]
     chosen = click.prompt("What now", type=click.Choice(choices), default="abort", err=True)
     if chosen == "abort":
         raise StillOpen(f"{loop.name} is left open")
     if chosen == "force":
-        loop.reset(by=login_name(), why=reason_given(None, FORCED))
+        loop.reset(by=login_name(), why=required_reason(None, FORCED))
         return f"{loop.name} was closed by force"
     wait_visibly(wait_s or 0.0)
-    return admit(loop, force=False, why=None, how=how)
+    return admit(loop, force=False, why=None, command=command)
 
 
-def wait_visibly(seconds: float) -> None:
-    """Let the cooldown pass, with a countdown. Raises KeyboardInterrupt on Ctrl-C."""
+def wait_visibly(wait_s: float) -> None:
+    """Wait for the cooldown and show a countdown. Raises KeyboardInterrupt on Ctrl-C."""
     interrupt = Interrupt()
     with interrupt.installed():
-        wait("for the cooldown", seconds, on=Time(), view=LineView(sys.stderr), interrupt=interrupt)
+        wait("for the cooldown", wait_s, on=Time(), view=LineView(sys.stderr), interrupt=interrupt)
     if interrupt.asked:
         raise KeyboardInterrupt
 
 
-def dollars(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, metavar="USD", callback=amount(micros), **how)
+def usd_option(*names: str, **attrs: Any) -> Callable[[F], F]:
+    return click.option(*names, metavar="USD", callback=parsed_by(micros), **attrs)
 
 
 def notify_option(what: str) -> Callable[[F], F]:
-    """The option for additional targets; `what` ends when they are notified."""
+    """`--notify` of additional targets, for the end of `what`, such as a run."""
     return click.option(
         "--notify",
         multiple=True,
@@ -205,9 +207,9 @@ def notify_option(what: str) -> Callable[[F], F]:
 
 
 def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
-    """The options of verbs that pay for model calls of other programs; `limit` and `node` are help texts."""
-    return several(
-        dollars("--budget", "budget_micros", help=limit),
+    """The options of verbs that guard model calls of other programs; `limit` and `node` are help texts."""
+    return combined(
+        usd_option("--budget", "budget_micros", help=limit),
         click.option("--budget-node", metavar="NODE", help=node),
         click.option(
             "--allow-unknown-price",
@@ -217,20 +219,16 @@ def call_budget_options(limit: str, node: str) -> Callable[[F], F]:
     )
 
 
-def _span(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, metavar="D", callback=amount(seconds), **how)
-
-
-def _limit(*names: str, **how: Any) -> Callable[[F], F]:
-    return click.option(*names, metavar="N", type=int, **how)
+def _count_option(*names: str, **attrs: Any) -> Callable[[F], F]:
+    return click.option(*names, metavar="N", type=int, **attrs)
 
 
 def _rate(field: str, text: str) -> int:
-    """Iterations an hour; 0: as many as there are."""
+    """Iterations per hour; 0: no limit."""
     return 0 if text.strip() == "0" else per_hour(field, text)
 
 
-limit_flags = several(
+limit_flags = combined(
     click.option(
         "--validate",
         metavar="[CMD]",
@@ -246,17 +244,17 @@ limit_flags = several(
         default=None,
         help="Commit the changes of each iteration that passes the validation.",
     ),
-    _limit(
+    _count_option(
         "--circuit-breaker-failures",
         "consecutive_failures",
         help="Stop after N failed iterations in a row; 0: never. [default: 3]",
     ),
-    _limit(
+    _count_option(
         "--circuit-breaker-errors",
         "same_error",
         help="Stop when the same error occurs N times; 0: never. [default: 5]",
     ),
-    _limit(
+    _count_option(
         "--no-progress",
         "no_progress",
         help="Warn after N iterations without progress, stop after one more; 0: never. [default: 3]",
@@ -269,14 +267,16 @@ limit_flags = several(
         help="Stop when the output is shorter than PCT percent of its usual length twice in a row; "
         "0: never. [default: 70]",
     ),
-    _limit("--max-iterations", help="Stop after N iterations. [default: 30, or the preset's]"),
+    _count_option(
+        "--max-iterations", help="Stop after N iterations. [default: 30, or the preset's]"
+    ),
     click.option(
         "--rate-limit",
         metavar="N/h",
-        callback=amount(_rate),
+        callback=parsed_by(_rate),
         help="Start at most N iterations per hour; 0: no limit. [default: no limit]",
     ),
-    dollars("--budget", "budget_micros", help="Spend at most USD dollars. [default: no limit]"),
+    usd_option("--budget", "budget_micros", help="Spend at most USD dollars. [default: no limit]"),
     click.option(
         "--budget-node",
         metavar="NODE",
@@ -288,12 +288,12 @@ limit_flags = several(
         default=None,
         help="With --budget: continue even if a cost is unknown.",
     ),
-    dollars(
+    usd_option(
         "--price-in",
         "price_in_micros",
         help="Price of a million input tokens in dollars, instead of the price list; needs --price-out.",
     ),
-    dollars(
+    usd_option(
         "--price-out",
         "price_out_micros",
         help="Price of a million output tokens in dollars; needs --price-in.",
@@ -302,7 +302,7 @@ limit_flags = several(
         "--timeout",
         "timeout_s",
         metavar="D|auto",
-        callback=time_of,
+        callback=_parse_timeout,
         help="Time limit for the whole run, including waits (30m, 2h); auto: estimated from the task's "
         "size. [default: no limit]",
     ),
@@ -329,9 +329,11 @@ limit_flags = several(
     click.option(
         "--complex", is_flag=True, default=None, help="With --timeout auto: double the time."
     ),
-    _span(
+    click.option(
         "--idle-timeout",
         "idle_timeout_s",
+        metavar="D",
+        callback=parsed_by(seconds),
         help="Stop an agent that prints nothing for D; 0: never. [default: 30m]",
     ),
     click.option(

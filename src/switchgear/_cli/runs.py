@@ -1,4 +1,4 @@
-"""`switchgear runs`: what was run here, how it ended, and what each iteration did."""
+"""`switchgear runs`: lists the runs of this project, how they ended, and what each iteration did."""
 
 import time
 from datetime import datetime
@@ -20,9 +20,9 @@ from switchgear._run.result import NO_CHANGE, receipt_of, receipt_text
 from switchgear._run.result import as_json as receipt_json
 from switchgear._text.formats import elapsed
 
-COPIED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
-"""Lines without wrapping, so that they can be copied."""
-_UNDER_WAY = ("running", "waiting")
+UNWRAPPED = ("folder: ", "kept: ", "report: ", "receipt: ", "continue: ", "files: ")
+"""Beginnings of lines that are not wrapped, so that they can be copied."""
+_ACTIVE = ("running", "waiting")
 
 
 last_option = click.option(
@@ -72,7 +72,7 @@ def show_verb(run_id: str, *, receipt: bool, as_json: bool) -> None:
         return
     screen = Screen()
     for line in (*_page(run, iterations), f"files: {record.path}"):
-        if line.startswith(COPIED):
+        if line.startswith(UNWRAPPED):
             say(line)
         else:
             screen.line(line, indent=4)
@@ -146,10 +146,10 @@ def _list(last: int | None, *, as_json: bool) -> None:
 
 
 def _lines(run: dict[str, Any]) -> tuple[str, str]:
-    """A run in two lines: which, how and when; what and for how much."""
+    """A run in two lines: id, status and times; then iterations, cost, agent and task."""
     row = run_row(run)
     cost = f", {spent(row['cost_micros'] or 0, row['unknown_prices'])}"
-    if row["status"] in _UNDER_WAY:
+    if row["status"] in _ACTIVE:
         cost = f" ended{cost} so far" if row["iterations"] else " ended"
     task = clean(" ".join(str(row["task"]).split()), 80)
     count = plural(row["iterations"] or 0, "iteration")
@@ -158,13 +158,13 @@ def _lines(run: dict[str, Any]) -> tuple[str, str]:
 
 
 def when(row: dict[str, Any]) -> str:
-    """`2026-11-16 23:10 to 2026-11-17 01:12, 2 h 2 min`; the date of the end only where it differs."""
+    """`2026-11-16 23:10 to 2026-11-17 01:12, 2 h 2 min`; one date if both are the same."""
     began, ended = (_local_time(row.get(key)) for key in ("started_at", "ended_at"))
     seconds = row.get("seconds")
     took = f", {elapsed(seconds)}" if isinstance(seconds, int | float) else ""
     if began is None:
         return f"start unknown{took}"
-    if row.get("status") in _UNDER_WAY:  # how long its present iteration takes is not recorded yet
+    if row.get("status") in _ACTIVE:  # the duration of its current iteration is not recorded yet
         return f"since {began:%Y-%m-%d %H:%M}"
     if ended is None:
         return f"{began:%Y-%m-%d %H:%M}{took}"
@@ -214,7 +214,7 @@ def _page(run: dict[str, Any], iterations: list[dict[str, Any]]) -> list[str]:
 def _duration_text(run: dict[str, Any]) -> str:
     seconds = (run.get("state") or {}).get("seconds")
     status = run_status(run)
-    if status in _UNDER_WAY:
+    if status in _ACTIVE:
         began = _local_time(run.get("started_at"))
         return "not yet known" if began is None else f"{status} since {began:%Y-%m-%d %H:%M:%S}"
     return elapsed(seconds) if isinstance(seconds, int | float) else "unknown"

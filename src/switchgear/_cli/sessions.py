@@ -1,4 +1,4 @@
-"""`switchgear sessions`: every guarded agent conversation and its state."""
+"""`switchgear sessions`: lists the guarded agent sessions and their states."""
 
 import os
 
@@ -22,7 +22,7 @@ SHOWN_ID, SHOWN_ID_OF_RUN = 13, 19
 
 
 def shown_id(session: str) -> str:
-    """The beginning of an id, which is enough for other commands."""
+    """The beginning of an id, which other verbs accept."""
     return clean(session[: SHOWN_ID_OF_RUN if session.startswith("run-") else SHOWN_ID])
 
 
@@ -47,31 +47,29 @@ def sessions(*, everything: bool, last: int | None, as_json: bool) -> None:
             rows = sorted(rows, key=lambda row: row.heard_s)[-last:]
         if as_json:
             say_json([row._asdict() for row in rows])
-            return
-        if not rows:
-            ended = [
-                row for row in session_rows(session.panel, everything=True) if row.state == "ended"
-            ]
-            count = f"{plural(len(ended), 'ended session')}{stopped_words(ended)}"
-            active = f"No guarded session is active; {count}: `switchgear sessions --all`."
-            none = "No guarded sessions yet. Guard a coding agent: switchgear hooks install AGENT"
-            say(active if ended else none)
-            return
-        _draw(session, ordered(rows))
+        elif rows:
+            _draw(session, ordered(rows))
+        else:
+            say(_none_active(session))
+
+
+def _none_active(session: Session) -> str:
+    ended = [row for row in session_rows(session.panel, everything=True) if row.state == "ended"]
+    if not ended:
+        return "No guarded sessions yet. Guard a coding agent: switchgear hooks install AGENT"
+    count = f"{plural(len(ended), 'ended session')}{stopped_words(ended)}"
+    return f"No guarded session is active; {count}: `switchgear sessions --all`."
 
 
 _HEAD = ("SESSION", "AGENT", "STATE", "SCORE", "PROJECT", "SPENT", "SEEN")
-_SCORE = _HEAD.index("SCORE")
+_STATE, _SCORE = _HEAD.index("STATE"), _HEAD.index("SCORE")
 _STYLES = {"stopped": "bold red", "struggling": "yellow", "trying again": "yellow"}
 _SHORTENED = {4: 8, 1: 6}
-"""Columns that lose their middle on a narrow terminal, and how many characters stay."""
+"""Columns that are shortened on a narrow terminal, and how many characters stay."""
 
 
 def _table(rows: list[SessionRow], now_s: float, width: int | None, signs: Signs) -> list[Text]:
-    """The lines of the table: the task and the last step are below, or in the same line if they fit.
-
-    On a narrow terminal the score is below, too.
-    """
+    """The lines of the table. On a narrow terminal, the task, the last step and the score are below."""
     cells = [_cells(row, now_s) for row in rows]
     widths = column_widths([_HEAD, *cells], width, _SHORTENED)
     one_line = width is None or width >= WIDE
@@ -84,7 +82,7 @@ def _table(rows: list[SessionRow], now_s: float, width: int | None, signs: Signs
     for row, line_cells in zip(rows, cells, strict=True):
         line = Text()
         for at in shown:
-            style = _STYLES.get(row.state, "") if at == _HEAD.index("STATE") else ""
+            style = _STYLES.get(row.state, "") if at == _STATE else ""
             line.append("  " if at else "").append(fitted(line_cells[at], widths[at], signs), style)
         work = " > ".join(clean(text, 70) for text in (row.task, row.last_step) if text)
         if _SCORE not in shown:
@@ -121,7 +119,7 @@ def _draw(session: Session, rows: list[SessionRow]) -> None:
         at = "" if row.since_s is None else clock_time(row.since_s, now_s)
         again = resume_command(row.agent, row.id)
         if row.state == "stopped":
-            what = f"is stopped since {at}" if at else "is stopped"
+            what = f"was stopped at {at}" if at else "is stopped"
             lines = what_next(shown_id(row.id), escalate=escalate, again=again, reason=row.reason)
         else:
             what = f"was stopped at {at} and has ended" if at else "was stopped and has ended"

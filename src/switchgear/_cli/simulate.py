@@ -8,7 +8,7 @@ import click
 from switchgear._analysis.simulate.compare import as_json as values
 from switchgear._analysis.simulate.compare import simulate as run
 from switchgear._analysis.simulate.world import SCENARIOS
-from switchgear._cli.context import load_chosen_config, say_found, say_json
+from switchgear._cli.context import load_chosen_config, say_json, say_result
 from switchgear._cli.options import config_option, fail, json_option
 from switchgear._cli.views.analysis import show_simulation
 from switchgear._cli.views.terminal import progress
@@ -75,7 +75,7 @@ def simulate(
 def _list(*, as_json: bool) -> None:
     values = [{"name": one.name, "about": one.about} for one in SCENARIOS.values()]
     lines = [f"{one.name:<16}{one.about}" for one in SCENARIOS.values()]
-    say_found(values, [*lines, "switchgear simulate outage --agents 100"], as_json=as_json)
+    say_result(values, [*lines, "switchgear simulate outage --agents 100"], as_json=as_json)
 
 
 def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:

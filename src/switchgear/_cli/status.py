@@ -9,7 +9,14 @@ from typing import Any, NoReturn
 import click
 
 from switchgear._breaker.views import View
-from switchgear._cli.context import Session, open_session, say_json, view_named, widened
+from switchgear._cli.context import (
+    ALL_EVENTS,
+    Session,
+    open_session,
+    say_json,
+    view_named,
+    with_prefixes,
+)
 from switchgear._cli.options import (
     Since,
     circuit_argument,
@@ -21,7 +28,7 @@ from switchgear._cli.options import (
 )
 from switchgear._cli.views.circuits import (
     Page,
-    by_trouble,
+    by_attention,
     event_line,
     summary,
     table,
@@ -40,24 +47,24 @@ from switchgear._text.glob import literal
 
 
 def _in_use(session: Session, views: list[View]) -> tuple[list[View], str, list[str]]:
-    """The circuits without those of finished runs and ended sessions, unless an operator holds them.
+    """Leave out the circuits of finished runs and ended sessions, unless an operator holds them.
 
-    Also a sentence about those that are left out, and a line for each active run.
+    Returns the other circuits, a sentence about those left out, and a line for each active run.
     """
     hidden = Sources(session.panel, session.config, Path.cwd()).hidden()
     owners = {view.name: hidden.owner(view.name, view.circuit.mode) for view in views}
-    over = {owner for owner in owners.values() if owner is not None}
-    runs = sum(hidden.loops.get(owner, 0) for owner in over)
-    ended = [hidden.sessions[owner] for owner in over if owner in hidden.sessions]
+    left_out = {owner for owner in owners.values() if owner is not None}
+    runs = sum(hidden.loops.get(owner, 0) for owner in left_out)
+    ended = [hidden.sessions[owner] for owner in left_out if owner in hidden.sessions]
     parts = [f"{plural(runs, 'finished run')}: `switchgear runs`"] if runs else []
     if ended:
         count = f"{plural(len(ended), 'ended session')}{stopped_words(ended)}"
         parts.append(f"{count}: `switchgear sessions --all`")
     kept = [view for view in views if owners[view.name] is None]
-    return kept, "; ".join(parts), [_running(run) for run in hidden.running]
+    return kept, "; ".join(parts), [_run_line(run) for run in hidden.running]
 
 
-def _running(run: dict[str, Any]) -> str:
+def _run_line(run: dict[str, Any]) -> str:
     status, state = run_status(run), run.get("state")
     done = state.get("iterations") if isinstance(state, dict) else None
     number = f", iteration {done + 1}" if isinstance(done, int) and status == "running" else ""
@@ -66,13 +73,10 @@ def _running(run: dict[str, Any]) -> str:
 
 
 SHOWN = 50
-"""Circuits in a table, unless more of them are in trouble."""
-EVERYTHING = 10_000_000
-"""More events than any store keeps."""
+"""Circuits in a table, unless more than that need attention; also events without --limit."""
 FOLLOW_S = 0.5
 
-EVERY = "*"
-glob_argument = circuit_argument("glob", default=EVERY)
+glob_argument = circuit_argument("glob", default="*")
 
 
 @click.command()
@@ -93,8 +97,8 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
     ended sessions (`switchgear sessions`) are not shown, unless an operator holds them.
     """
     with open_session(reading=True) as session:
-        whole = everything or glob != EVERY
-        glob = widened(session, glob)
+        whole = everything or glob != "*"
+        glob = with_prefixes(session, glob)
         views, trouble = session.read(glob)
         views, left_out, running = (views, "", []) if whole else _in_use(session, views)
         if as_json:
@@ -104,7 +108,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
             if left_out:
                 say(left_out)
         elif trouble is None:
-            say(f"No circuit is in use; {left_out}" if left_out else nothing(session, glob))
+            say(f"No circuit is in use; {left_out}" if left_out else _none_found(session, glob))
         for line in running if not as_json else ():
             say(line)
     if trouble is not None:
@@ -113,7 +117,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
 
 def _draw(session: Session, views: list[View], *, everything: bool) -> None:
     screen = Screen()
-    ordered = by_trouble(views)
+    ordered = by_attention(views)
     trouble = sum(
         view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
         for view in ordered
@@ -127,7 +131,7 @@ def _draw(session: Session, views: list[View], *, everything: bool) -> None:
     screen.line(f"{summary(views)}{more} {screen.signs.dot} {clean(session.label)}", 2)
 
 
-def nothing(session: Session, glob: str) -> str:
+def _none_found(session: Session, glob: str) -> str:
     if glob != "*" and next(iter(session.panel.store.find()), None) is not None:
         return f"No circuit matches {clean(glob)!r}; 'switchgear status' shows all."
     return (
@@ -169,7 +173,7 @@ def show(circuit: str, *, as_json: bool, count: int) -> None:
 @click.option("--times", type=click.IntRange(1), help="Exit after this many updates.")
 @store_options
 def watch(glob: str, *, interval: float, times: int | None) -> None:
-    """Watch the circuits whose names match GLOB, live. q or Ctrl-C ends it, with exit code 0.
+    """Watch the circuits whose names match GLOB, live. q or Ctrl-C exits, with exit code 0.
 
     Without GLOB, what needs attention comes first, as on the page of `switchgear serve`: stopped
     sessions, open circuits, budgets that are nearly spent; each with its reason and what to do.
@@ -182,16 +186,16 @@ def watch(glob: str, *, interval: float, times: int | None) -> None:
     screen = Screen()
     with open_session(reading=True) as session:
         drawn = screen.console.is_terminal and not screen.console.is_dumb_terminal
-        on = watch_screen if drawn else watch_lines
+        show_updates = watch_screen if drawn else watch_lines
         try:
-            on(session, glob, screen, interval_s=interval, times=times)
+            show_updates(session, glob, screen, interval_s=interval, times=times)
         except KeyboardInterrupt:
             return
 
 
 @click.command()
 @glob_argument
-@click.option("--follow", "-f", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new events until Ctrl-C.")
 @click.option(
     "--since",
     metavar="SPAN|TIME|CURSOR",
@@ -210,7 +214,7 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
     With --json, prints one JSON object per line; --since accepts its "cursor".
     """
     with open_session(reading=True) as session:
-        glob = widened(session, glob)
+        glob = with_prefixes(session, glob)
         begin = parse_since(since, session.now_s())
         print_entries = partial(_print, session, None if as_json else Screen())
         past = partial(_past_events, session, glob, begin, limit)
@@ -218,7 +222,7 @@ def events(glob: str, *, follow: bool, since: str | None, limit: int | None, as_
             _follow(session, glob, print_entries, past, begin)
         entries = past()
         print_entries(entries)
-        session.stop_if_lost()
+        session.raise_if_lost()
         if not entries and not as_json:
             say("No events.", err=True)
 
@@ -230,12 +234,12 @@ def _follow(
     past: Callable[[], list[Entry]],
     begin: Since,
 ) -> NoReturn:
-    """Print past events, then new ones. A lost store is reported, and awaited."""
+    """Print past events, then new ones. An unavailable store is reported once, then retried."""
     cursor, trouble, has_begun = begin.cursor, "", False
     while True:
-        session.look_again()
+        session.reopen_if_created()
         try:
-            # Read first: if nothing matches yet, new events follow the newest of all.
+            # Read first: if no event matches yet, continue after the newest of all circuits.
             newest = session.panel.events(limit=1) if cursor is None else []
             entries = session.panel.events(after=cursor, glob=glob) if has_begun else past()
         except StoreError as error:
@@ -253,14 +257,14 @@ def _follow(
 
 def _past_events(session: Session, glob: str, begin: Since, limit: int | None) -> list[Entry]:
     if begin.cursor is not None:
-        most = EVERYTHING if limit is None else limit
+        most = ALL_EVENTS if limit is None else limit
         return session.panel.events(after=begin.cursor, glob=glob, limit=most) if most else []
     if begin.at_s is None:
         most = SHOWN if limit is None else limit
         return session.panel.events(glob=glob, limit=most) if most else []
-    entries = session.panel.events(glob=glob, limit=EVERYTHING)
+    entries = session.panel.events(glob=glob, limit=ALL_EVENTS)
     found = [entry for entry in entries if entry.event.at_s >= begin.at_s]
-    return found if limit is None else found[len(found) - limit :] if limit < len(found) else found
+    return found if limit is None else found[max(len(found) - limit, 0) :]
 
 
 def _print(session: Session, screen: Screen | None, entries: list[Entry]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from switchgear._cli.context import open_session, say_found
+from switchgear._cli.context import open_session, say_result
 from switchgear._cli.options import fail, json_option, token_option
 from switchgear._cli.views.text import clean, say
 from switchgear._config import load_config
@@ -204,7 +204,7 @@ def _list(*, as_json: bool) -> None:
         known = {"path": each.path, "sha256": each.digest, "state": state}
         rows.append({**known, "variables": each.variables, "trusted_at_s": each.at_s})
     lines = map(_trusted_line, rows) if rows else ["No files are trusted."]
-    say_found(rows, lines, as_json=as_json, longest=1000)
+    say_result(rows, lines, as_json=as_json, longest=1000)
 
 
 def _trusted_line(row: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from switchgear._cli.context import Session, file_of, open_session
-from switchgear._cli.options import amount, fail, store_options
+from switchgear._cli.options import fail, parsed_by, store_options
 from switchgear._cli.run_options import call_budget_options, check_node
 from switchgear._cli.views.text import clean, say
 from switchgear._core.errors import BudgetRefused, OverrideRefused, StoreError
@@ -48,7 +48,7 @@ from switchgear._text.formats import dollars, plural
     "--timeout",
     "timeout_s",
     metavar="D",
-    callback=amount(seconds),
+    callback=parsed_by(seconds),
     help="Time limit for the command (30m, 2h).",
 )
 @click.option(

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from switchgear._cli import main
-from switchgear._cli.context import names_beginning
+from switchgear._cli.context import names_starting_with
 from switchgear._core.types import Signal
 from switchgear._panel.panel import Panel
 
@@ -14,7 +14,7 @@ def offered(names: list[str], start: str) -> list[str]:
     for name in names:
         panel.breaker(name).record(Signal(ok=True))
     with click.Context(main, obj=panel).scope():
-        return names_beginning(start)
+        return names_starting_with(start)
 
 
 def test_names_of_circuits_are_offered() -> None:

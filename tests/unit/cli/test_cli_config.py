@@ -273,7 +273,7 @@ def test_a_seal_is_removed_with_its_token_and_not_while_it_is_configured(project
     run("config", "seal", SWITCHGEAR_TOKEN=TOKEN)
     still_configured = run("config", "seal", "--remove", SWITCHGEAR_TOKEN=TOKEN)
     assert still_configured.exit_code == 2
-    assert "take operator_token_sha256 out of" in still_configured.stderr
+    assert "remove operator_token_sha256 from" in still_configured.stderr
     configure(project, None)
     assert run("config", "seal").exit_code == 2
     assert run("config", "seal", "--remove").exit_code == 2

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from switchgear._agents.hook_protocol import Moment
 from switchgear._cli import main
-from switchgear._cli.views.terminal import ask, chosen
+from switchgear._cli.views.terminal import ask, parse_choice
 from switchgear._config import load_config, preset_policy
 from switchgear._core.types import AgentStep, Phase, Record, Signal
 from switchgear._hooks import session
@@ -297,12 +297,12 @@ OPTIONS = messages.stuck_options(Interventions(escalate="codex"))
     ],
 )
 def test_an_option_is_chosen_by_number_name_or_beginning(typed: str, key: str) -> None:
-    assert chosen(typed, OPTIONS) == key
+    assert parse_choice(typed, OPTIONS) == key
 
 
 @pytest.mark.parametrize("typed", ["", "0", "9", "e", "quit", "\x1b[2J"])
 def test_what_is_not_clear_chooses_nothing(typed: str) -> None:
-    assert chosen(typed, OPTIONS) is None
+    assert parse_choice(typed, OPTIONS) is None
 
 
 def test_an_invalid_answer_prompts_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,7 +315,7 @@ def test_an_invalid_answer_prompts_again(capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().err
     first = "BLOCK\nWhat now (1 nudge/2 extend/3 escalate/4 abort, in 5 s the escalation decides)?"
     assert said.startswith(first)
-    assert "'what?' is not one of them" in said
+    assert "'what?' is not one of the options" in said
 
 
 def test_without_an_answer_nothing_is_chosen() -> None:

@@ -116,7 +116,7 @@ def test_sessions_show_agent_project_task_state_spend_and_last_step(project: Pro
 def test_status_show_sessions_and_intervene_agree_on_a_stopped_session(project: Project) -> None:
     project.stop(FIRST)
     listed = run("sessions").output
-    assert "is stopped since" in listed
+    assert "was stopped at" in listed
     assert "type a message to the agent: it starts over" in listed
     assert f"switchgear reset {FIRST[:13]}" in listed
     assert "escalate" not in listed, "no hand-over is configured"
@@ -482,7 +482,7 @@ def test_an_intervention_reaches_the_configured_sinks(project: Project) -> None:
 
 def test_silence_that_watch_records_reaches_the_configured_sinks(project: Project) -> None:
     from switchgear._cli.context import Session, StoreChoice  # noqa: PLC0415
-    from switchgear._cli.views.circuits import session_checks_of  # noqa: PLC0415
+    from switchgear._cli.views.circuits import session_checker  # noqa: PLC0415
     from switchgear._config import DEFAULT  # noqa: PLC0415
     from switchgear._core.types import Event  # noqa: PLC0415
     from switchgear._panel.panel import Panel  # noqa: PLC0415
@@ -495,7 +495,7 @@ def test_silence_that_watch_records_reaches_the_configured_sinks(project: Projec
     panel = Panel(project.known.store)
     config = DEFAULT._replace(sinks=(heard.append,))
     with Session(panel, config, store=StoreChoice(project.known.store, "given")) as session:
-        tick = session_checks_of(session)
+        tick = session_checker(session)
         give_up_s = time.monotonic() + LIMIT_S
         while not heard and time.monotonic() < give_up_s:
             tick()

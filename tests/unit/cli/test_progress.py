@@ -12,7 +12,7 @@ from switchgear._agents.recordings.recording import RecordingTally
 from switchgear._analysis.backtest.engine import Judging, Recordings, each_run
 from switchgear._analysis.backtest.replay import Named
 from switchgear._cli import main
-from switchgear._cli.views.terminal import _Passes, progress
+from switchgear._cli.views.terminal import _ProgressBar, progress
 from switchgear._cli.views.text import clean
 from switchgear._config import preset_policy
 from switchgear._text.redact import redact, shortened
@@ -78,7 +78,7 @@ def test_the_estimate_is_about_all_passes() -> None:
             assert task == 7
             shown.append(completed)
 
-    tell = _Passes(Bar(), "replaying", 2)
+    tell = _ProgressBar(Bar(), "replaying", 2)
     for done in (0, 60, 100, 0, 60, 100):
         tell(done, 100)
     assert shown == [0, 60, 100, 100, 160, 200]

@@ -6,7 +6,7 @@ import json
 import click
 import pytest
 
-from switchgear._cli.views.batch import BatchTable, as_values, in_words, table
+from switchgear._cli.views.batch import BatchTable, as_values, summary_lines, table
 from switchgear._cli.views.terminal import Screen
 from switchgear._console.values import printed
 from switchgear._run.batch.model import BATCH_ENDS, Progress, Status
@@ -135,11 +135,11 @@ def test_the_summary_fits_a_narrow_terminal(width: int) -> None:
 
 def test_the_end_shows_how_to_continue() -> None:
     failed = {"a": DONE, "b": Progress(Status.FAILED)}
-    assert in_words("id", BATCH_ENDS["incomplete"], failed, "resume it") == [
+    assert summary_lines("id", BATCH_ENDS["incomplete"], failed, "resume it") == [
         "batch id: incomplete: 1 of 2 tasks done, $0.12",
         "  continue: resume it --retry-failed",
     ]
-    assert len(in_words("id", BATCH_ENDS["done"], {"a": DONE}, "resume it")) == 1
+    assert len(summary_lines("id", BATCH_ENDS["done"], {"a": DONE}, "resume it")) == 1
 
 
 def test_the_result_is_json_with_the_documented_fields() -> None:
@@ -166,7 +166,7 @@ def test_an_unknown_cost_is_never_shown_as_zero() -> None:
     lines = "\n".join(table({"parser": done}))
     assert "unknown" in lines
     assert "$0.00" not in lines
-    assert "unknown cost" in in_words("b", BATCH_ENDS["done"], {"parser": done}, "resume")[0]
+    assert "unknown cost" in summary_lines("b", BATCH_ENDS["done"], {"parser": done}, "resume")[0]
     assert Progress.load(done.dump()) == done
     old = {key: value for key, value in done.dump().items() if key != "unknown_prices"}
     assert Progress.load(old).unknown_prices == 0

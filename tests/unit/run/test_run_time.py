@@ -8,7 +8,7 @@ import click
 import pytest
 
 from switchgear._cli.options import Fail
-from switchgear._cli.run_options import given_flags, limit_flags, settled, taken_out
+from switchgear._cli.run_options import given_flags, limit_flags, split_timeout, with_timeout
 from switchgear._run.options import RunOptions
 from switchgear._run.record import similar_durations_s
 from switchgear._stuck.timeouts import Timeouts
@@ -49,10 +49,10 @@ def kept(root: Path, number: int, seconds: float, **fields: Any) -> None:
 
 def test_auto_takes_the_size_of_the_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    flags, wanted = taken_out(
+    flags, timeout = split_timeout(
         parsed("--timeout", "auto", "--files", "3", "--loc", "150", "--deps", "1")
     )
-    options, note = settled(OPTIONS, wanted, Timeouts())
+    options, note = with_timeout(OPTIONS, timeout, Timeouts())
     assert "timeout_s" not in flags
     assert options.timeout_s == 285.0
     assert note == "the timeout is 285 s (adaptive: 120 + 3 x 30 + 150 x 0.1 + 1 x 60 s)"
@@ -62,16 +62,16 @@ def test_complex_doubles_it_and_a_policy_may_be_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _, wanted = taken_out(parsed("--timeout", "adaptive", "--complex"))
-    assert settled(OPTIONS, wanted, Timeouts(policy="fixed"))[0].timeout_s == 240.0
-    _, wanted = taken_out(parsed("--timeout", "auto"))
-    assert settled(OPTIONS, wanted, Timeouts(policy="fixed"))[0].timeout_s == 300.0
+    _, timeout = split_timeout(parsed("--timeout", "adaptive", "--complex"))
+    assert with_timeout(OPTIONS, timeout, Timeouts(policy="fixed"))[0].timeout_s == 240.0
+    _, timeout = split_timeout(parsed("--timeout", "auto"))
+    assert with_timeout(OPTIONS, timeout, Timeouts(policy="fixed"))[0].timeout_s == 300.0
 
 
 def test_a_span_is_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
-    flags, wanted = taken_out(parsed("--timeout", "30m"))
-    assert (flags["timeout_s"], wanted) == (1800.0, {})
-    assert settled(OPTIONS, wanted, Timeouts()) == (OPTIONS, None)
+    flags, timeout = split_timeout(parsed("--timeout", "30m"))
+    assert (flags["timeout_s"], timeout) == (1800.0, {})
+    assert with_timeout(OPTIONS, timeout, Timeouts()) == (OPTIONS, None)
 
 
 def test_what_is_neither_is_refused_with_the_ways_there_are() -> None:
@@ -81,7 +81,7 @@ def test_what_is_neither_is_refused_with_the_ways_there_are() -> None:
 
 def test_a_size_without_auto_would_do_nothing_and_is_refused() -> None:
     with pytest.raises(Fail, match="matters only with --timeout auto"):
-        taken_out(parsed("--timeout", "5m", "--files", "3"))
+        split_timeout(parsed("--timeout", "5m", "--files", "3"))
 
 
 def test_similar_runs_are_those_of_the_same_task_and_agent_that_were_completed(
@@ -113,7 +113,7 @@ def test_a_timeout_is_learned_from_the_runs_of_the_project(
     monkeypatch.chdir(tmp_path)
     for number in range(5):
         kept(tmp_path / ".switchgear" / "runs", number, 100.0)
-    options, note = settled(OPTIONS, {"policy": "learned"}, Timeouts())
+    options, note = with_timeout(OPTIONS, {"policy": "learned"}, Timeouts())
     assert options.timeout_s == 100.0
     assert note is not None
     assert "mean 100 s + 4 x 0.0 s of 5 similar tasks" in note

@@ -8,30 +8,30 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from switchgear._agents.events import AgentError, TextOutput, ToolStarted, ToolStep, Usage
-from switchgear._cli.views.run import Notebook, Size, last_picture, picture, trend
+from switchgear._cli.views.run import RunTracker, Size, final_lines, live_lines, trend
 from switchgear._cli.views.text import ASCII, UNICODE
 from switchgear.testing import FakeClock
 from unit.run_facts import facts, readings, run
 
 
 class Stand:
-    """A notebook on a clock that tests move, and what is drawn of it."""
+    """A tracker on a clock that tests move, and what is drawn of it."""
 
     def __init__(self, **changed: Any) -> None:
         self.clock = FakeClock()
         self.asked = 0
-        self.notebook = Notebook(self.clock, lambda: self.asked)
-        self.notebook.started(run(**changed))
+        self.tracker = RunTracker(self.clock, lambda: self.asked)
+        self.tracker.started(run(**changed))
 
     def lines(self, width: int = 80, height: int = 24, signs: Any = UNICODE) -> list[str]:
-        drawn = picture(self.notebook.board(), Size(width, height, signs))
+        drawn = live_lines(self.tracker.snapshot(), Size(width, height, signs))
         return [line.plain for line in drawn]
 
     def text(self, width: int = 120, height: int = 40) -> str:
         return "\n".join(self.lines(width, height))
 
     def last(self) -> str:
-        drawn = last_picture(self.notebook.board(), Size(100, 24, UNICODE))
+        drawn = final_lines(self.tracker.snapshot(), Size(100, 24, UNICODE))
         return "\n".join(line.plain for line in drawn)
 
 
@@ -42,7 +42,7 @@ def hot(heat: float, reason: str = "it is hot") -> dict[str, Any]:
 @pytest.fixture
 def stand() -> Stand:
     made = Stand()
-    made.notebook.iteration_started(1, run())
+    made.tracker.iteration_started(1, run())
     return made
 
 
@@ -57,15 +57,15 @@ def test_at_the_end_a_note_is_printed_in_full_and_once(stand: Stand) -> None:
         (3, [long]),
         (4, ["not proven"]),
     ):
-        stand.notebook.iteration_ended(facts(number, notes=notes), run())
+        stand.tracker.iteration_ended(facts(number, notes=notes), run())
     told = " ".join(stand.last().split())
     assert f"note: iteration 1 to 2: not proven note: iteration 3: {long}note: iteration 4" in told
     assert told.count("not proven") == 2
 
 
 def test_lamp_iteration_heat_and_every_detector_are_shown(stand: Stand) -> None:
-    stand.notebook.iteration_ended(facts(), hot(0.66, "two of three"))
-    stand.notebook.iteration_started(2, hot(0.66, "two of three"))
+    stand.tracker.iteration_ended(facts(), hot(0.66, "two of three"))
+    stand.tracker.iteration_started(2, hot(0.66, "two of three"))
     first, *_ = stand.lines()
     assert first.startswith("● closed  iteration 2 of 30  heat 66%")
     assert first.endswith("demo on loop/1234abcd")
@@ -91,21 +91,21 @@ def test_shadow_is_shown_beside_the_lamp() -> None:
 def test_iterations_lost_to_the_provider_do_not_count_against_the_maximum() -> None:
     lost = run()["state"] | {"lost": 2}
     stand = Stand(state=lost)
-    stand.notebook.iteration_started(3, run(state=lost))
+    stand.tracker.iteration_started(3, run(state=lost))
     assert "iteration 3 of 32" in stand.lines()[0]
 
 
 def test_what_this_iteration_spends_is_added_to_what_was_spent() -> None:
     told = run(may_spend_micros=1_000_000, options={"max_iterations": 3})
     stand = Stand()
-    stand.notebook.iteration_started(2, told)
+    stand.tracker.iteration_started(2, told)
     assert "$0.01 of $1.00" in stand.text()
-    stand.notebook.event(Usage("m", 1, 1, cost_micros=200_000))
-    stand.notebook.event(Usage("m", 1, 1, cost_micros=240_000))
-    stand.notebook.event(Usage("other", 1, 1, cost_micros=None))
+    stand.tracker.event(Usage("m", 1, 1, cost_micros=200_000))
+    stand.tracker.event(Usage("m", 1, 1, cost_micros=240_000))
+    stand.tracker.event(Usage("other", 1, 1, cost_micros=None))
     assert "$0.25 of $1.00" in stand.text(), "the latest of each model"
     after = told | {"state": told["state"] | {"spent_micros": 250_000}}
-    stand.notebook.iteration_ended(facts(2), after)
+    stand.tracker.iteration_ended(facts(2), after)
     assert "$0.25 of $1.00" in stand.text(), "and not twice"
 
 
@@ -116,7 +116,7 @@ def test_a_missing_budget_or_price_is_reported() -> None:
 
 def test_time_continues_while_the_agent_is_silent() -> None:
     stand = Stand(time_left_s=600.0, state=run()["state"] | {"seconds": 60.0})
-    stand.notebook.event(ToolStarted("bash", "make test", "k"))
+    stand.tracker.event(ToolStarted("bash", "make test", "k"))
     assert "1:00, 10:00 left" in stand.text()
     assert "0:00 bash make test" in stand.text()
     stand.clock.advance(125.0)
@@ -127,24 +127,24 @@ def test_time_continues_while_the_agent_is_silent() -> None:
 
 
 def test_waiting_counts_down_by_itself_and_ends_with_the_next_thing(stand: Stand) -> None:
-    stand.notebook.waiting("for --rate-limit 4/h", 90.0)
+    stand.tracker.waiting("for --rate-limit 4/h", 90.0)
     assert "1:30 waiting for --rate-limit 4/h" in stand.text()
     stand.clock.advance(31.0)
     assert "0:59 waiting for --rate-limit 4/h" in stand.text()
-    stand.notebook.iteration_started(2, run())
+    stand.tracker.iteration_started(2, run())
     assert "waiting" not in stand.text()
 
 
 def test_steps_texts_complaints_and_notes_scroll_by(stand: Stand) -> None:
-    stand.notebook.event(ToolStep("bash", "make", ok=False, error="Error: no rule to make target"))
-    stand.notebook.event(TextOutput("thinking\nabout it"))
-    stand.notebook.noted("no test command was found")
+    stand.tracker.event(ToolStep("bash", "make", ok=False, error="Error: no rule to make target"))
+    stand.tracker.event(TextOutput("thinking\nabout it"))
+    stand.tracker.noted("no test command was found")
     text = stand.text()
     assert "bash make: failed" in text
     assert "last error         Error: no rule to make target" in text
     assert "thinking about it" in text
     assert "note: no test command was found" in text
-    stand.notebook.event(AgentError("overloaded", "529 overloaded"))
+    stand.tracker.event(AgentError("overloaded", "529 overloaded"))
     assert "last error         529 overloaded" in stand.text()
 
 
@@ -152,8 +152,8 @@ def test_outcomes_and_trends_are_drawn_as_they_come(stand: Stand) -> None:
     for number, (outcome, tests) in enumerate(
         [("worked", 2), ("worked", 4), ("failed", None), ("no change", 4)], 1
     ):
-        stand.notebook.iteration_ended(facts(number, outcome=outcome, tests_passing=tests), run())
-    stand.notebook.iteration_started(5, run())
+        stand.tracker.iteration_ended(facts(number, outcome=outcome, tests_passing=tests), run())
+    stand.tracker.iteration_started(5, run())
     text = stand.text()
     assert "iterations         ✓✓✗·▸" in text
     assert "tests              ▅█ █ 4 tests pass" in text
@@ -162,18 +162,18 @@ def test_outcomes_and_trends_are_drawn_as_they_come(stand: Stand) -> None:
 def test_the_nudge_is_shown_before_and_while_the_agent_receives_it(stand: Stand) -> None:
     nudged = hot(0.66)
     nudged["state"] = nudged["state"] | {"nudge": "- 2 failures in a row\n- no progress"}
-    stand.notebook.iteration_ended(facts(), nudged)
+    stand.tracker.iteration_ended(facts(), nudged)
     assert "next prompt        2 failures in a row; no progress" in stand.text()
-    stand.notebook.iteration_started(2, nudged)
+    stand.tracker.iteration_started(2, nudged)
     assert "sent to agent      2 failures in a row; no progress" in stand.text()
-    stand.notebook.iteration_ended(facts(2, nudge="told"), nudged | {"phase": "open"})
+    stand.tracker.iteration_ended(facts(2, nudge="told"), nudged | {"phase": "open"})
     assert "3 tests pass, $0.01, nudged" in stand.last()
     assert "next prompt" not in stand.text(), "there is none after the breaker has opened"
 
 
 def test_only_the_names_of_the_lines_are_dim(stand: Stand) -> None:
-    stand.notebook.event(ToolStep("bash", "make", ok=False, error="Error: no rule"))
-    drawn = picture(stand.notebook.board(), Size(80, 24, UNICODE))
+    stand.tracker.event(ToolStep("bash", "make", ok=False, error="Error: no rule"))
+    drawn = live_lines(stand.tracker.snapshot(), Size(80, 24, UNICODE))
     error = next(line for line in drawn if line.plain.startswith("last error"))
     assert error.style == ""
     assert [(span.style, span.end - span.start) for span in error.spans] == [
@@ -193,7 +193,7 @@ def test_the_last_frame_has_a_line_for_each_iteration_and_what_each_detector_hol
     stand: Stand,
 ) -> None:
     for number in range(1, 16):
-        stand.notebook.iteration_ended(facts(number), hot(1.0))
+        stand.tracker.iteration_ended(facts(number), hot(1.0))
     last = stand.last()
     assert "15 iterations" in last
     assert "… 3 earlier" in last
@@ -203,8 +203,8 @@ def test_the_last_frame_has_a_line_for_each_iteration_and_what_each_detector_hol
 
 def test_what_never_reached_its_provider_is_not_of_unknown_price(stand: Stand) -> None:
     none = {"input": 0, "output": 0}
-    stand.notebook.iteration_ended(facts(outcome="provider", cost_micros=None, tokens=none), run())
-    stand.notebook.iteration_ended(facts(2, outcome="provider", cost_micros=None), run())
+    stand.tracker.iteration_ended(facts(outcome="provider", cost_micros=None, tokens=none), run())
+    stand.tracker.iteration_ended(facts(2, outcome="provider", cost_micros=None), run())
     assert "1  provider failed in 0.9 s, 1 file changed, 3 tests pass\n" in stand.last()
     assert (
         "2  provider failed in 0.9 s, 1 file changed, 3 tests pass, unknown cost\n" in stand.last()
@@ -212,8 +212,8 @@ def test_what_never_reached_its_provider_is_not_of_unknown_price(stand: Stand) -
 
 
 def test_ascii_terminals_get_ascii_signs(stand: Stand) -> None:
-    stand.notebook.iteration_ended(facts(outcome="failed"), hot(0.5))
-    stand.notebook.iteration_started(2, hot(0.5))
+    stand.tracker.iteration_ended(facts(outcome="failed"), hot(0.5))
+    stand.tracker.iteration_started(2, hot(0.5))
     assert "\n".join(stand.lines(40, 24, ASCII)).isascii()
 
 
@@ -222,7 +222,7 @@ def test_ascii_terminals_get_ascii_signs(stand: Stand) -> None:
 
 def test_a_narrow_terminal_keeps_the_numbers_and_the_hottest_reason(stand: Stand) -> None:
     warm = [*readings(0.2, "calm"), {"kind": "budget", "heat": 0.9, "reason": "nearly spent"}]
-    stand.notebook.iteration_ended(facts(), run(readings=warm))
+    stand.tracker.iteration_ended(facts(), run(readings=warm))
     lines = stand.lines(40, 20)
     assert "failures    ██░░░░░░  20%" in lines
     assert "  nearly spent" in lines
@@ -230,8 +230,8 @@ def test_a_narrow_terminal_keeps_the_numbers_and_the_hottest_reason(stand: Stand
 
 
 def test_a_low_terminal_keeps_what_matters_most(stand: Stand) -> None:
-    stand.notebook.iteration_ended(facts(error="Error: broken"), hot(0.9, "nearly"))
-    stand.notebook.iteration_started(2, hot(0.9, "nearly"))
+    stand.tracker.iteration_ended(facts(error="Error: broken"), hot(0.9, "nearly"))
+    stand.tracker.iteration_started(2, hot(0.9, "nearly"))
     three = stand.lines(80, 3)
     assert three[0].startswith("● closed  iteration 2")
     assert "nearly" in three[1]
@@ -259,23 +259,23 @@ def test_any_text_of_an_agent_fits_and_is_harmless(
     text: str, width: int, height: int, signs: Any
 ) -> None:
     stand = Stand(task=text, agent=text, circuit=text)
-    book = stand.notebook
-    book.iteration_started(1, run(task=text, agent=text))
+    tracker = stand.tracker
+    tracker.iteration_started(1, run(task=text, agent=text))
     for event in (
         ToolStarted(text, text, text),
         ToolStep(text, text, ok=False, error=text),
         TextOutput(text),
         AgentError("other", text),
     ):
-        book.event(event)
-    book.noted(text)
-    book.validating(text)
+        tracker.event(event)
+    tracker.noted(text)
+    tracker.validating(text)
     held = run(task=text, agent=text, readings=readings(0.7, text))
     held["state"] = held["state"] | {"nudge": text}
-    book.iteration_ended(facts(error=text, outcome=text, notes=[text]), held)
-    board, size = book.board(), Size(width, height, signs)
-    live = picture(board, size)
+    tracker.iteration_ended(facts(error=text, outcome=text, notes=[text]), held)
+    snapshot, size = tracker.snapshot(), Size(width, height, signs)
+    live = live_lines(snapshot, size)
     assert len(live) <= height
-    for line in (*live, *last_picture(board, size)):
+    for line in (*live, *final_lines(snapshot, size)):
         assert line.plain.isprintable()
         assert cell_len(line.plain) <= width

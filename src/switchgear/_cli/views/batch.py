@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from switchgear._cli.views.run import Board, Notebook, one_line
+from switchgear._cli.views.run import RunSnapshot, RunTracker, one_line
 from switchgear._cli.views.terminal import (
     LiveScreen,
     Screen,
@@ -29,21 +29,20 @@ from switchgear._text.formats import duration, elapsed
 
 HEAD = ("TASK", "END", "ITERATIONS", "TIME", "SPEND", "CHECKPOINT")
 _NUMBERS = (2, 3, 4)
-"""Columns that are read from the right."""
-_SHORTEST = 8
-"""How short a name may become."""
+"""Columns that are aligned to the right."""
+_SHORTEST_NAME = 8
 
 
 def table(progress: Mapping[str, Progress], width: int | None = None) -> list[str]:
-    """The summary: a line for each task, and below it why it is not done.
+    """A line for each task; below it, why the task is not done, or how to merge its branch.
 
-    Where it is wider than `width`, the checkpoints are below the tasks, and long names are cut.
+    If the table is wider than `width`, checkpoints are below the tasks and long names are cut.
     """
     rows = [_row(name, each) for name, each in progress.items()]
     widths = column_widths([HEAD, *rows])
     below = width is not None and sum(widths) + 2 * (len(HEAD) - 1) > width
     if below:
-        widths = column_widths([row[:-1] for row in (HEAD, *rows)], width, {0: _SHORTEST})
+        widths = column_widths([row[:-1] for row in (HEAD, *rows)], width, {0: _SHORTEST_NAME})
     lines = [table_line(HEAD[: len(widths)], widths, UNICODE, _NUMBERS)]
     for row, each in zip(rows, progress.values(), strict=True):
         lines.append(table_line(row[: len(widths)], widths, UNICODE, _NUMBERS))
@@ -73,8 +72,10 @@ def _row(name: str, progress: Progress) -> tuple[str, ...]:
     )
 
 
-def in_words(batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume: str) -> list[str]:
-    """The last lines: how it ended, and how to continue."""
+def summary_lines(
+    batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume: str
+) -> list[str]:
+    """How the batch ended, and the command that continues it."""
     done = sum(each.status in SATISFIED for each in progress.values())
     spent = spend(
         sum(each.spent_micros for each in progress.values()),
@@ -91,7 +92,7 @@ def in_words(batch: str, end: BatchEnd, progress: Mapping[str, Progress], resume
 def as_values(
     batch: str, end: BatchEnd, progress: Mapping[str, Progress], notes: Sequence[str], resume: str
 ) -> dict[str, Any]:
-    """The documented result: what `--json` prints."""
+    """The result that `--json` prints."""
     return {
         "batch": batch,
         "success": end.code == 0,
@@ -103,7 +104,7 @@ def as_values(
         "tasks": [
             {
                 "name": name,
-                **{key: value for key, value in each.dump().items() if key not in _INSIDE},
+                **{key: value for key, value in each.dump().items() if key not in _INTERNAL_KEYS},
             }
             for name, each in progress.items()
         ],
@@ -112,10 +113,11 @@ def as_values(
     }
 
 
-_INSIDE = ("digest", "earlier_micros")
+_INTERNAL_KEYS = ("digest", "earlier_micros")
 
 
 NOTES = 200
+"""Messages that are kept for the screen."""
 STYLES = {
     Status.RUNNING: "bold cyan",
     Status.DONE: "green",
@@ -132,8 +134,8 @@ def batch_view(*, as_json: bool, stopping: Callable[[], int]) -> AbstractContext
     return fitting_view(BatchLineView, lambda screen: BatchTable(screen, stopping), as_json=as_json)
 
 
-class _TaskView(Notebook):
-    """The notebook of a task's run. Called by the task's thread; its table draws the larger changes."""
+class _TaskView(RunTracker):
+    """Tracks the run of a task. Called by the task's thread; redraws the table after larger changes."""
 
     def __init__(self, table: "BatchTable", name: str, stopping: Callable[[], int]) -> None:
         super().__init__(table.clock, stopping)
@@ -141,15 +143,15 @@ class _TaskView(Notebook):
 
     def started(self, run: dict[str, Any]) -> None:
         super().started(run)
-        self._table.news()
+        self._table.redraw()
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
         super().iteration_started(number, run)
-        self._table.news()
+        self._table.redraw()
 
     def iteration_ended(self, facts: dict[str, Any], run: dict[str, Any]) -> None:
         super().iteration_ended(facts, run)
-        self._table.news()
+        self._table.redraw()
 
     def noted(self, text: str) -> None:
         self._table.message(f"[{self._name}] {text}")
@@ -171,7 +173,7 @@ class BatchTable(BatchView):
         self._lock = threading.Lock()
         self._batch = ""
         self._tasks: dict[str, Progress] = {}
-        self._notebooks: dict[str, Notebook] = {}
+        self._trackers: dict[str, RunTracker] = {}
         self._notes: deque[str] = deque(maxlen=NOTES)
         self._waits: tuple[str, float] | None = None
         self._live = LiveScreen(screen, self.frame)
@@ -180,31 +182,31 @@ class BatchTable(BatchView):
         with self._lock:
             self._batch = batch
             self._tasks = {name: self._tasks.get(name, Progress()) for name in names}
-        self._live.begin()
+        self._live.start()
 
     def changed(self, name: str, progress: Progress) -> None:
         with self._lock:
             self._tasks[name] = progress
-        self._live.news()
+        self._live.redraw()
 
     def run_view(self, name: str) -> RunView:
         view = _TaskView(self, name, self._stopping)
         with self._lock:
-            self._notebooks[name] = view
+            self._trackers[name] = view
         return view
 
     def message(self, text: str) -> None:
         with self._lock:
             self._notes.extend(one_line(line, 300) for line in text.splitlines() if line.strip())
-        self._live.news()
+        self._live.redraw()
 
     def waiting(self, why: str, left_s: float) -> None:
         with self._lock:
             self._waits = (one_line(why), self.clock() + left_s)
-        self._live.news()
+        self._live.redraw()
 
-    def news(self) -> None:
-        self._live.news()
+    def redraw(self) -> None:
+        self._live.redraw()
 
     def paused(self) -> AbstractContextManager[None]:
         return self._live.paused()
@@ -216,16 +218,16 @@ class BatchTable(BatchView):
         width, height = self._screen.width or 80, max(self._screen.console.height, 4)
         with self._lock:
             tasks, notes = dict(self._tasks), list(self._notes)
-            books, waits = dict(self._notebooks), self._waits
-        boards = {
-            name: books[name].board()
+            trackers, waits = dict(self._trackers), self._waits
+        snapshots = {
+            name: trackers[name].snapshot()
             for name, each in tasks.items()
-            if each.status is Status.RUNNING and name in books
+            if each.status is Status.RUNNING and name in trackers
         }
-        lines = self._head(tasks, boards)
+        lines = self._head(tasks, snapshots)
         longest = min(max((len(name) for name in tasks), default=4), max(width // 4, 8))
         shown = _most_relevant(tasks, max(height - len(lines) - 3, 1))
-        lines += [self._row(name, tasks[name], boards.get(name), longest) for name in shown]
+        lines += [self._row(name, tasks[name], snapshots.get(name), longest) for name in shown]
         if len(shown) < len(tasks):
             lines.append(Text(f"and {len(tasks) - len(shown)} more", "dim"))
         left_s = 0.0 if waits is None else waits[1] - self.clock()
@@ -234,29 +236,31 @@ class BatchTable(BatchView):
         free = max(height - len(lines) - 2, 0)
         recent = notes[-free:] if free else []
         lines += [Text(note, "dim") for note in recent]
-        ends = (
+        foot = (
             "stopping; Ctrl-C again stops at once"
             if self._stopping()
             else "Ctrl-C: stop gracefully; Ctrl-C again: stop now; the work is kept"
         )
-        lines.append(Text(ends, "dim"))
+        lines.append(Text(foot, "dim"))
         for line in lines:
             line.truncate(width, overflow="ellipsis" if self._screen.signs is UNICODE else "crop")
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
-    def _head(self, tasks: dict[str, Progress], boards: dict[str, Board]) -> list[Text]:
+    def _head(self, tasks: dict[str, Progress], snapshots: dict[str, RunSnapshot]) -> list[Text]:
         count = dict.fromkeys(Status, 0)
         for each in tasks.values():
             count[each.status] += 1
         parts = ", ".join(f"{number} {status}" for status, number in count.items() if number)
-        costs = [_cost(each, boards.get(name)) for name, each in tasks.items()]
+        costs = [_cost(each, snapshots.get(name)) for name, each in tasks.items()]
         spent = spend(sum(micros for micros, _ in costs), sum(unknown for _, unknown in costs))
         return [Text(f"batch {self._batch}: {parts}; {spent}", "bold"), Text("")]
 
-    def _row(self, name: str, progress: Progress, board: Board | None, longest: int) -> Text:
+    def _row(
+        self, name: str, progress: Progress, snapshot: RunSnapshot | None, longest: int
+    ) -> Text:
         about = task_status(progress).partition(": ")[2]
-        if board is not None:
-            about = _activity(board)
+        if snapshot is not None:
+            about = _activity(snapshot)
         elif progress.status in {Status.DONE, Status.PARTIAL}:
             cost = spend(progress.spent_micros, progress.unknown_prices)
             about = f"{elapsed(progress.seconds)}, {cost}"
@@ -265,16 +269,16 @@ class BatchTable(BatchView):
         return line.append(f"  {about}")
 
 
-def _cost(progress: Progress, board: Board | None) -> tuple[int, int]:
-    """What a task has cost in micro-dollars, with the run in progress, and its iterations of unknown cost."""
-    if board is None:
+def _cost(progress: Progress, snapshot: RunSnapshot | None) -> tuple[int, int]:
+    """The cost of a task in micro-dollars, with the run in progress, and the number of unknown costs."""
+    if snapshot is None:
         return progress.spent_micros, progress.unknown_prices
-    micros = max(progress.spent_micros, progress.earlier_micros + board.spent_micros)
-    return micros, max(progress.unknown_prices, board.unknown_prices)
+    micros = max(progress.spent_micros, progress.earlier_micros + snapshot.spent_micros)
+    return micros, max(progress.unknown_prices, snapshot.unknown_prices)
 
 
 _FIRST = ({Status.RUNNING}, {Status.FAILED, Status.SKIPPED}, {Status.WAITING})
-"""Which tasks are shown where there is no room for all."""
+"""Which tasks are shown first if there is no room for all of them."""
 _LAST = {*Status}.difference(*_FIRST)
 
 
@@ -292,7 +296,7 @@ def _most_relevant(tasks: Mapping[str, Progress], room: int) -> list[str]:
     return [name for name in tasks if name in shown]
 
 
-def _activity(board: Board) -> str:
-    left = "" if board.left_s is None else f" ({duration(board.left_s)} left)"
-    spent = spend(board.spent_micros, board.unknown_prices)
-    return f"#{board.number}  {elapsed(board.used_s)}{left}  {spent}  {board.doing}"
+def _activity(snapshot: RunSnapshot) -> str:
+    left = "" if snapshot.left_s is None else f" ({duration(snapshot.left_s)} left)"
+    spent = spend(snapshot.spent_micros, snapshot.unknown_prices)
+    return f"#{snapshot.number}  {elapsed(snapshot.used_s)}{left}  {spent}  {snapshot.activity}"

@@ -45,11 +45,11 @@ STYLES = {
     Phase.OPEN: "bold red",
     Phase.HALF_OPEN: "yellow",
 }
-_TROUBLE = {Phase.OPEN: 0, Phase.HALF_OPEN: 1, Phase.TRIPPING: 2, Phase.CLOSED: 3}
+_PHASE_ORDER = {Phase.OPEN: 0, Phase.HALF_OPEN: 1, Phase.TRIPPING: 2, Phase.CLOSED: 3}
 _COUNTS = ("OK", "FAILED", "REFUSED")
 _ROW_BAR = 8
-_PADDED = 120
-_HEAT = _ROW_BAR + 5
+_LONGEST_PADDED = 120
+_HEAT_WIDTH = _ROW_BAR + 5
 
 
 class TableRow(NamedTuple):
@@ -58,19 +58,19 @@ class TableRow(NamedTuple):
     tag: str
     heat: float
     score: str
-    """Of a session, shown in the place of the heat; empty: another circuit."""
+    """The score of a session, shown instead of the heat; empty: not a session."""
     counts: tuple[str, ...]
     detail: str
     calm: bool
 
 
-def by_trouble(views: Iterable[View]) -> list[View]:
-    """Those that need attention first: held open, open, probing, worried, held otherwise, with isolated processes, hot."""
+def by_attention(views: Iterable[View]) -> list[View]:
+    """The circuits in the order of attention: held open, open, half-open, tripping, held otherwise, isolated processes, heat."""
     return sorted(
         views,
         key=lambda view: (
             view.circuit.mode is not Mode.HELD_OPEN,
-            _TROUBLE[view.circuit.phase],
+            _PHASE_ORDER[view.circuit.phase],
             view.circuit.mode is Mode.AUTO,
             not view.isolated,
             -heat_of(view),
@@ -88,14 +88,14 @@ def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
         for column, head in enumerate(_COUNTS)
     ]
     longest = max(cell_len(row.name + row.tag) for row in rows)
-    # In a pipe no name is cut, and a very long one does not move the others' columns.
-    name_width = max(longest if width is not None else min(longest, _PADDED), 7)
+    # In a pipe no name is cut, and a very long name does not widen the columns of the others.
+    name_width = max(longest if width is not None else min(longest, _LONGEST_PADDED), 7)
     one_line = width is None or width >= WIDE
     if width is not None:
-        taken = 13 + 2 + _HEAT + sum(2 + count for count in widths)
+        taken = 13 + 2 + _HEAT_WIDTH + sum(2 + count for count in widths)
         name_width = min(name_width, width // 3 if one_line else width - taken)
     heads = "".join(f"  {label:>{width}}" for label, width in zip(_COUNTS, widths, strict=True))
-    head = f"{'STATE':13}{'CIRCUIT':{name_width}}  {'HEAT':{_HEAT}}{heads}"
+    head = f"{'STATE':13}{'CIRCUIT':{name_width}}  {'HEAT':{_HEAT_WIDTH}}{heads}"
     lines = [Text(head + ("  DETAIL" if one_line else ""), "dim")]
     for row in rows:
         uncut = max(name_width, cell_len(row.name + row.tag)) if width is None else name_width
@@ -108,7 +108,7 @@ def table(views: Sequence[View], width: int | None, signs: Signs) -> list[Text]:
 def summary(views: Sequence[View]) -> str:
     """`3 circuits: 1 open, 2 closed`."""
     phases = Counter(view.circuit.phase for view in views)
-    parts = [f"{phases[phase]:,} {words(phase)}" for phase in _TROUBLE if phases[phase]]
+    parts = [f"{phases[phase]:,} {words(phase)}" for phase in _PHASE_ORDER if phases[phase]]
     held = sum(view.circuit.mode is not Mode.AUTO for view in views)
     if held:
         parts.append(f"{held:,} held by an operator")
@@ -119,23 +119,23 @@ def summary(views: Sequence[View]) -> str:
 
 
 def lamp(view: View, signs: Signs) -> Text:
-    """The lamp and the phase; a circuit held open is dark regardless of the evidence."""
+    """The symbol and the phase; for a circuit that is held open, that hold instead of the phase."""
     phase = view.circuit.phase
     shown = {Phase.OPEN: signs.open, Phase.HALF_OPEN: signs.half_open}.get(phase, signs.closed)
     style = STYLES[phase]
     if view.circuit.mode is Mode.HELD_OPEN:
         return Text(f"{signs.open} held open", STYLES[Phase.OPEN])
     if view.circuit.mode is not Mode.AUTO and phase is Phase.OPEN:
-        style = "yellow"  # it would refuse, and does not
+        style = "yellow"  # the hold admits what the phase would refuse
     return Text(f"{shown} {words(phase)}", style)
 
 
-def detail_of(view: View, longest_error: int = 100) -> str:
-    """Why it is as it is, the last error, the next try: in one sentence."""
+def detail_of(view: View) -> str:
+    """The hold, the reason of the state, the last error and the next try, in one sentence."""
     circuit, verdict = view.circuit, view.verdict
     parts: list[str] = []
     if circuit.mode is not Mode.AUTO:
-        parts.append(_holder(view))
+        parts.append(_hold_text(view))
     reason = verdict.reason
     if circuit.mode is Mode.HELD_OPEN:
         reason = circuit.outage.reason
@@ -145,15 +145,15 @@ def detail_of(view: View, longest_error: int = 100) -> str:
     if reason:
         parts.append(clean(reason))
     if parts and circuit.failures and circuit.failures[-1].error and reason:
-        parts.append(f'last "{clean(circuit.failures[-1].error, longest_error)}"')
-    return "; ".join([*parts, *_next_try(view), *map(isolation, view.isolated)])
+        parts.append(f'last "{clean(circuit.failures[-1].error, 100)}"')
+    return "; ".join([*parts, *_next_try(view), *map(_isolation_text, view.isolated)])
 
 
-def isolation(one: IsolatedView) -> str:
-    """Which process refuses its own calls, why, and when it probes."""
-    wait_s = one.retry_after_s
+def _isolation_text(process: IsolatedView) -> str:
+    """Why a process refuses its own calls, and when it probes."""
+    wait_s = process.retry_after_s
     then = f"it probes in {duration(wait_s)}" if wait_s else "its next call is a probe"
-    return f"{clean(one.reason)}; {then}"
+    return f"{clean(process.reason)}; {then}"
 
 
 def _next_try(view: View) -> list[str]:
@@ -168,7 +168,7 @@ def _next_try(view: View) -> list[str]:
     return [f"next try in {duration(wait)}"]
 
 
-def _holder(view: View) -> str:
+def _hold_text(view: View) -> str:
     order = view.circuit.order
     mode = words(view.circuit.mode)
     if view.circuit.mode is Mode.SHADOW:
@@ -199,7 +199,7 @@ def _score(view: View) -> str:
 
 
 def tag_of(view: View) -> str:
-    """What stands behind a name: an operator's override, or how many processes are isolated."""
+    """What follows a name: an operator's override, or the number of isolated processes."""
     mode = view.circuit.mode
     if mode not in {Mode.AUTO, Mode.HELD_OPEN}:
         return f" [{words(mode)}]"
@@ -225,14 +225,14 @@ def _name(row: TableRow, width: int, signs: Signs) -> Text:
     return Text.assemble((name.rstrip(" "), "bold"), (row.tag, "magenta"), " " * padding)
 
 
-def _heat_style(heat: float) -> str:
+def heat_style(heat: float) -> str:
     return "red" if heat >= 1 else "yellow" if heat >= 0.5 else "green"
 
 
 def _heat(row: TableRow, signs: Signs) -> Text:
-    style = _heat_style(row.heat) if row.heat else "dim"
+    style = heat_style(row.heat) if row.heat else "dim"
     if row.score:
-        return Text(fitted(row.score, _HEAT, signs), style)
+        return Text(fitted(row.score, _HEAT_WIDTH, signs), style)
     number = (f"{percent(row.heat):>5}", "" if row.heat else "dim")
     return Text.assemble((bar(row.heat, _ROW_BAR, signs), style), number)
 
@@ -309,10 +309,10 @@ class Page:
         if detail := detail_of(view):
             self._screen.line(f"  {signs.corner} {detail}", 4)
         self._draw_state()
-        self._heat()
-        self._failures()
-        self._policy()
-        self._history()
+        self._draw_heat()
+        self._draw_failures()
+        self._draw_policy()
+        self._draw_history()
 
     def _section(self, title: str) -> None:
         self._screen.line()
@@ -340,9 +340,9 @@ class Page:
             ends = "" if left_s is None else f"; ends in {duration(left_s)}"
             held = f"{words(circuit.mode)} by {clean(order.by)}: {clean(order.why)}{ends}"
         self._field("held", held)
-        for one in self._view.isolated:
-            since = clock_time(one.since_s, self._now_s)
-            self._field("isolated", f"{isolation(one)}; isolated since {since}")
+        for process in self._view.isolated:
+            since = clock_time(process.since_s, self._now_s)
+            self._field("isolated", f"{_isolation_text(process)}; isolated since {since}")
         totals = circuit.totals
         counts = {name: count for name, count in totals._asdict().items() if name != "cost_micros"}
         shown = ", ".join(
@@ -353,7 +353,7 @@ class Page:
         self._field("totals", shown or "nothing yet")
         if totals.cost_micros:
             reset = any(entry.event.reason.startswith("reset") for entry in self._entries)
-            since = " since the last reset" if reset else ""  # it clears the totals
+            since = " since the last reset" if reset else ""  # a reset clears the totals
             self._field("cost", f"{dollars(totals.cost_micros)}{since}")
         self._field("last seen", clock_time(circuit.seen_s, self._now_s))
 
@@ -373,7 +373,7 @@ class Page:
         at = clock_time(self._now_s + wait, self._now_s)
         return f"in {duration(wait)}, at {at} (after {duration(circuit.outage.cooldown_s)})"
 
-    def _heat(self) -> None:
+    def _draw_heat(self) -> None:
         view, signs = self._view, self._screen.signs
         score = score_of(view.policy, view.readings)
         title = f"Heat {percent(heat_of(view))}"
@@ -384,14 +384,14 @@ class Page:
         names = detector_names(view.policy)
         width = max(map(len, names))
         for index, (name, reading) in enumerate(zip(names, view.readings, strict=True)):
-            drawn = (bar(reading.heat, _BAR, signs), _heat_style(reading.heat))
+            drawn = (bar(reading.heat, _BAR, signs), heat_style(reading.heat))
             line = Text.assemble(f"  {clean(name):{width}}  ", drawn)
             line.append(f"{percent(reading.heat):>5}  {clean(reading.reason)}")
             if score is not None and (effect := score.shares[index].effect):
                 line.append(f" ({effect})", "bold")
             self._screen.line(line, 4)
 
-    def _failures(self) -> None:
+    def _draw_failures(self) -> None:
         failures = self._view.circuit.failures
         self._section("Evidence")
         if not failures:
@@ -401,22 +401,22 @@ class Page:
             what = clean(failure.error) if failure.error else "failed without an error message"
             self._screen.line(Text.assemble("  ", (at, "dim"), f"  {what}"), 12)
 
-    def _policy(self) -> None:
+    def _draw_policy(self) -> None:
         self._section("Policy")
         policy: dict[str, Any] = dump_policy(self._view.policy)
         for detector in policy["detectors"]:
-            self._field("detector", _part(detector))
+            self._field("detector", _settings(detector))
         recovery = policy["recovery"]
-        by_hand = recovery["kind"] == "latched"
-        self._field("recovery", "manual reset" if by_hand else _part(recovery))
+        is_manual = recovery["kind"] == "latched"
+        self._field("recovery", "manual reset" if is_manual else _settings(recovery))
         if policy["combine"]["kind"] != "any":
-            self._field("combine", _part(policy["combine"]))
+            self._field("combine", _settings(policy["combine"]))
         if policy["tripping_at"] is not None:
             self._field("tripping", f"from {percent(policy['tripping_at'])}")
         if policy["strict"]:
             self._field("strict", "refuses while its state is unknown")
 
-    def _history(self) -> None:
+    def _draw_history(self) -> None:
         self._section("History")
         if not self._entries:
             self._screen.line("  no events yet")
@@ -425,7 +425,7 @@ class Page:
             self._screen.line(Text.assemble("  ", line), 14)
 
 
-def _part(fields: dict[str, Any]) -> str:
+def _settings(fields: dict[str, Any]) -> str:
     """`cooldown: base_s 60, max_s 300`."""
     settings = ", ".join(
         f"{clean(str(key))} {_value(value)}"
@@ -452,45 +452,45 @@ def _value(value: Any) -> str:
         return "; ".join(
             " ".join(map(_value, each))
             if isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str)
-            else _value(each)  # unless it is a name with its value, as weights are written
+            else _value(each)  # not a pair of a name and its value, as weights are
             for each in value
         )
     return clean(str(value))
 
 
-def session_checks_of(session: Session) -> Callable[[], None]:
-    """A function that checks sessions that no process watches; called at each update, it never waits."""
+def session_checker(session: Session) -> Callable[[], None]:
+    """A function to call at each update: it checks the sessions that no process watches. Never waits."""
 
-    def check(name: str) -> CheckResult:
+    def check(name: str) -> Look:
         store = session.panel.store
         found = store.get(note_name(name))
         if found is None:
             return CheckResult(Notes(), is_responsible=False)
         return check_unwatched_session(session, name, found.policy)
 
-    checks = SessionChecks(check, find=lambda: active_sessions(session.panel.store))
-    return lambda: checks.start_due(time.monotonic())
+    rounds = Rounds(check, find=lambda: at_work(session.panel.store))
+    return lambda: rounds.tick(time.monotonic())
 
 
 EVENTS = 5
 """Newest events below the table."""
-TERMINATED = 143
+EXIT_TERMINATED = 143
 END_OF_INPUT = "\x04"
 
 
 def watch_screen(
     session: Session, glob: str, screen: Screen, *, interval_s: float, times: int | None
 ) -> None:
-    """Draw what needs attention and the table on the alternate screen until q, Ctrl-C or the given number of updates."""
-    check_sessions = session_checks_of(session)
-    looked_at = NowView(session) if glob == "*" else None
+    """Draw what needs attention and the table on the alternate screen, until q, Ctrl-C or the last of `times` updates."""
+    check_sessions = session_checker(session)
+    now_view = NowView(session) if glob == "*" else None
     with (
         _keys() as pressed,
         Live(console=screen.console, screen=True, auto_refresh=False, transient=True) as live,
     ):
         while True:
             check_sessions()
-            live.update(_picture(session, glob, screen, looked_at), refresh=True)
+            live.update(_frame(session, glob, screen, now_view), refresh=True)
             if times is not None:
                 times -= 1
                 if not times:
@@ -502,21 +502,21 @@ def watch_screen(
 def watch_lines(
     session: Session, glob: str, screen: Screen, *, interval_s: float, times: int | None
 ) -> None:
-    """Print a line for each circuit whose standing changes, the first look included."""
+    """Print a line for each circuit at first, then for each circuit whose state changes."""
     known: dict[str, tuple[Any, ...]] = {}
-    trouble = ""
-    check_sessions = session_checks_of(session)
+    problem = ""
+    check_sessions = session_checker(session)
     while True:
         check_sessions()
-        session.look_again()
+        session.reopen_if_created()
         views, error = session.read(glob)
-        before, trouble = trouble, "" if error is None else str(error)
-        if trouble and trouble != before:
-            warn(trouble)
-        for view in by_trouble(views):
-            standing = (view.circuit.phase, view.circuit.mode, view.circuit.outage.opened_at_s)
-            if known.get(view.name) != standing:
-                known[view.name] = standing
+        previous, problem = problem, "" if error is None else str(error)
+        if problem and problem != previous:
+            warn(problem)
+        for view in by_attention(views):
+            state = (view.circuit.phase, view.circuit.mode, view.circuit.outage.opened_at_s)
+            if known.get(view.name) != state:
+                known[view.name] = state
                 now, shown = clock_time(session.now_s(), session.now_s()), lamp(view, screen.signs)
                 line = Text.assemble(now, "  ", shown, f"  {clean(view.name, 1000)}")
                 detail = detail_of(view)
@@ -537,7 +537,7 @@ class NowView:
         self._sources: Sources | None = None
 
     def lines(self, width: int, most: int, screen: Screen) -> list[Text]:
-        """The items, runs and sessions of *Now*, in order, in at most the given number of lines; the rest is counted."""
+        """The items, runs and sessions of *Now*, in order, in at most `most` lines; the rest is counted."""
         from switchgear._console.sources import Sources  # noqa: PLC0415  only for the screen
 
         if self._sources is None or self._sources.panel is not self._session.panel:
@@ -545,12 +545,12 @@ class NowView:
         try:
             found = self._sources.now()
         except (StoreError, OSError):
-            return []  # the table shows what is wrong
+            return []  # the head of the table shows the error
         items = [_attention(item, width, screen) for item in found["attention"]]
-        rows = [_running(row) for row in found["running"]]
+        rows = [_run_row(row) for row in found["running"]]
         rows += [_session_row(row, found["at_s"]) for row in found["sessions"]]
         room = max(most - min(len(rows), most // 3) - 2, 3)
-        if sum(map(len, items)) > room:  # what to do is shown for the first only
+        if sum(map(len, items)) > room:  # show what to do for the first item only
             items = [*items[:1], *(item[:1] for item in items[1:])]
         lines = [line for item in items for line in item]
         if len(lines) > room:
@@ -565,12 +565,12 @@ class NowView:
         return [*lines, Text()] if lines else []
 
 
-_TONES = ("bold red", "bold red", "cyan", "yellow", "yellow", "cyan")
+_RANK_STYLES = ("bold red", "bold red", "cyan", "yellow", "yellow", "cyan")
 
 
 def _attention(item: dict[str, Any], width: int, screen: Screen) -> list[Text]:
-    """One item of *Now*: what and why; then what to do about it, and the command for that."""
-    line = Text.assemble((item["state"], _TONES[item["rank"]]), f"  {clean(item['name'])}")
+    """One item of *Now*: the name and the reason; then what to do, and the command for it."""
+    line = Text.assemble((item["state"], _RANK_STYLES[item["rank"]]), f"  {clean(item['name'])}")
     line.append(f" ({', '.join(filter(None, (item['kind'], item['activity'])))})")
     facts = [clean(item["reason"], 300)]
     if item["retry_after_s"] is not None:
@@ -580,15 +580,17 @@ def _attention(item: dict[str, Any], width: int, screen: Screen) -> list[Text]:
     line.append(f": {', '.join(facts)}")
     command, action = clean(item["command"], 300), clean(item["action"], 300)
     both = f"  {command}   {action}"
-    what = [both] if len(both) < width else [f"  {action}", f"  {command}"]
-    return [_one_line(each, width, screen) for each in (line, *(Text(one, "dim") for one in what))]
+    steps = [both] if len(both) < width else [f"  {action}", f"  {command}"]
+    return [
+        _one_line(each, width, screen) for each in (line, *(Text(step, "dim") for step in steps))
+    ]
 
 
 def _per_minute(micros: int) -> str:
     return f"${micros / 1e6:,.2f}/min"
 
 
-def _running(row: dict[str, Any]) -> Text:
+def _run_row(row: dict[str, Any]) -> Text:
     line = Text.assemble(
         (f"{row['status']:<14} ", "blue"), clean(f"run {row['id']} ({row['agent']})")
     )
@@ -597,8 +599,8 @@ def _running(row: dict[str, Any]) -> Text:
 
 def _session_row(row: dict[str, Any], now_s: float) -> Text:
     state = row["state"] if row["activity"] == "live" else f"{row['state']}, {row['activity']}"
-    tone = {"stopped": "bold red", "working": "green", "paused": "cyan"}.get(row["state"], "dim")
-    line = Text.assemble((f"{state:<14} ", tone if row["activity"] == "live" else "dim"))
+    style = {"stopped": "bold red", "working": "green", "paused": "cyan"}.get(row["state"], "dim")
+    line = Text.assemble((f"{state:<14} ", style if row["activity"] == "live" else "dim"))
     line.append(f"{clean(row['id'], 40)} ({clean(row['agent'], 40)})")
     if row["spend_micros_per_min"]:
         line.append(f", {_per_minute(row['spend_micros_per_min'])}")
@@ -618,19 +620,19 @@ def _sessions_line(sessions: list[dict[str, Any]], running: list[dict[str, Any]]
     return ", ".join([*runs, plural(live, "live session"), *dormant, *spend])
 
 
-def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | None = None) -> Text:
+def _frame(session: Session, glob: str, screen: Screen, now_view: NowView | None) -> Text:
     width, height = screen.width or 80, max(screen.console.height, 5)
-    session.look_again()
+    session.reopen_if_created()
     views, error = session.read(glob)
     warning = [] if error is None else wrapped(Text(clean(str(error), 1000), "bold red"), width, 2)
     try:
         entries = session.panel.events(glob=glob, limit=EVENTS)
-    except StoreError as gone:
-        lines = warning or wrapped(Text(clean(str(gone), 1000), "bold red"), width, 2)
+    except StoreError as unavailable:
+        lines = warning or wrapped(Text(clean(str(unavailable), 1000), "bold red"), width, 2)
         lines.append(Text("trying again", "dim"))
         return Text("\n").join(lines[:height])
     now_s = session.now_s()
-    views = by_trouble(views)
+    views = by_attention(views)
     head = wrapped(Text(summary(views) if views else "no circuits yet", "bold"), width, 2)
     head.extend(warning)
     where = f"{clock_time(now_s, now_s)} {screen.signs.dot} {clean(session.label)}"
@@ -641,9 +643,9 @@ def _picture(session: Session, glob: str, screen: Screen, looked_at: NowView | N
         for entry in reversed(entries)
     ]
     recent = [Text(), Text("Newest events", "bold"), *recent] if recent and height > 15 else []
-    foot = [Text(), Text("q ends", "dim")]
-    if looked_at is not None and height > 15:
-        head.extend(looked_at.lines(width, (height - len(head) - len(recent)) * 3 // 5, screen))
+    foot = [Text(), Text("q: quit", "dim")]
+    if now_view is not None and height > 15:
+        head.extend(now_view.lines(width, (height - len(head) - len(recent)) * 3 // 5, screen))
     room = max(height - len(head) - len(recent) - len(foot), 1)
     rows = table(views[:room], width, screen.signs) if views else []
     if len(rows) > room:
@@ -658,10 +660,10 @@ def _one_line(text: Text, width: int, screen: Screen) -> Text:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for a key; the terminal is as it was afterwards, whatever happens."""
+    """A function that waits for a key. The settings of the terminal are restored at the end."""
 
     def end(*_: object) -> NoReturn:
-        raise SystemExit(TERMINATED)
+        raise SystemExit(EXIT_TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -676,14 +678,14 @@ def _keys() -> Iterator[Callable[[float], str]]:
             tty.setcbreak(sys.stdin)
             yield partial(_key, [sys.stdin])
         finally:
-            with suppress(termios.error):  # the terminal is gone
+            with suppress(termios.error):  # the terminal was closed
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, settings)
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def _key(sources: Sequence[IO[str]], wait_s: float) -> str:
-    """The key that is pressed; `END_OF_INPUT` once the terminal is gone, or the loop would never wait."""
+    """The key that was pressed, empty after `wait_s`; `END_OF_INPUT` if the terminal was closed."""
     if not select.select(sources, [], [], wait_s)[0]:
         return ""
     try:

@@ -25,11 +25,11 @@ from switchgear._stuck.messages import Option
 NARROW = 64
 """Columns below which a line holds only the most important things."""
 WIDE = 150
-"""Columns from which the details stand in the same line."""
+"""Columns from which details are shown in the same line."""
 
 
 _UNIT = re.compile(r" (?:s|ms|min|h)\b")
-NONE: Mapping[int, int] = MappingProxyType({})
+_NO_COLUMNS: Mapping[int, int] = MappingProxyType({})
 
 
 class Screen:
@@ -44,9 +44,9 @@ class Screen:
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal; `None`: as many as it takes."""
+        """Columns of the terminal; `None`: unlimited."""
         if self.console.is_terminal:
-            # To rich a dumb terminal has 80 columns, whatever it has.
+            # For rich, a dumb terminal always has 80 columns.
             dumb = self.console.is_dumb_terminal
             return max(get_terminal_size().columns if dumb else self.console.width, 20)
         columns = os.environ.get("COLUMNS", "")
@@ -87,17 +87,19 @@ def fitted(text: str, width: int, signs: Signs) -> str:
 
 
 def column_widths(
-    rows: Iterable[Sequence[str]], width: int | None = None, shortened: Mapping[int, int] = NONE
+    rows: Iterable[Sequence[str]],
+    width: int | None = None,
+    shortened: Mapping[int, int] = _NO_COLUMNS,
 ) -> list[int]:
-    """How wide each column of a table is, with two spaces between them.
+    """The width of each column of a table that has two spaces between columns.
 
-    If that is more than `width`, the columns in `shortened` lose what does not fit, in this order,
-    each down to its number of characters.
+    If the table is wider than `width`, the columns in `shortened` become narrower, in this order,
+    each down to the given number of characters.
     """
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for at, least in shortened.items():
-        over = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
-        widths[at] = max(min(widths[at], least), widths[at] - max(over, 0))
+        excess = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
+        widths[at] = max(min(widths[at], least), widths[at] - max(excess, 0))
     return widths
 
 
@@ -120,7 +122,7 @@ def _last_cells(text: str, width: int) -> str:
 
 
 def _break_position(text: str, room: int) -> int:
-    """Where to break: behind the last word that fits, or inside one that would leave a gap."""
+    """Where to break: after the last word that fits, or inside a word that would leave a wide gap."""
     fits = len(chop_cells(text, room)[0])
     space = fits if text[fits : fits + 1] == " " else text.rfind(" ", 1, fits)
     while space > 0 and _UNIT.match(text, space) and text[space - 1].isdigit():
@@ -134,34 +136,33 @@ def _indent(text: Text, indent: int) -> Text:
     return text
 
 
-TICK_S = 0.25
-QUICKEST_S = 0.05
-"""However much happens, it is not drawn more often."""
-PATIENCE_S = 2.0
-"""How long the end waits for the last drawing."""
+LONGEST_INTERVAL_S, SHORTEST_INTERVAL_S = 0.25, 0.05
+"""Seconds between two drawings: if nothing changes, and however much changes."""
+CLOSE_TIMEOUT_S = 2.0
+"""How long `LiveScreen.close` waits for the last drawing."""
 
 
 class LiveScreen:
-    """Draws what `frame` gives, until it is closed. Started, paused and closed by one thread at a time."""
+    """Draws what `frame` returns until it is closed. Started, paused and closed by one thread at a time."""
 
     def __init__(self, screen: Screen, frame: Callable[[], Text]) -> None:
         self._screen = screen
         self._frame = frame
         self._live = self._new_screen()
-        self._over = threading.Event()
-        self._news = threading.Event()
+        self._closed = threading.Event()
+        self._changed = threading.Event()
         self._thread: threading.Thread | None = None
 
     problem: str | None = None
     """Why drawing has stopped; the work continues."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._thread = threading.Thread(target=self._draw, name="switchgear-view", daemon=True)
         self._thread.start()
 
-    def news(self) -> None:
-        """Something happened: draw it soon."""
-        self._news.set()
+    def redraw(self) -> None:
+        """Request a drawing soon, because something changed. Does not wait."""
+        self._changed.set()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -170,17 +171,17 @@ class LiveScreen:
         try:
             yield
         finally:
-            self._over.clear()
+            self._closed.clear()
             self._live = self._new_screen()
-            self.begin()
+            self.start()
 
     def close(self) -> None:
-        """Leave the live screen, whatever happened. May be called again."""
-        self._over.set()
-        self._news.set()
+        """Return to the normal screen. Idempotent."""
+        self._closed.set()
+        self._changed.set()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(PATIENCE_S)
+            thread.join(CLOSE_TIMEOUT_S)
 
     def _new_screen(self) -> Live:
         return Live(
@@ -195,14 +196,14 @@ class LiveScreen:
     def _draw(self) -> None:
         try:
             with self._live:
-                while not self._over.is_set():
-                    self._news.clear()
+                while not self._closed.is_set():
+                    self._changed.clear()
                     self._live.refresh()
-                    self._over.wait(QUICKEST_S)
-                    self._news.wait(TICK_S - QUICKEST_S)
-                # tmux gives the lines of a screen that grew to the normal one: let them be empty.
+                    self._closed.wait(SHORTEST_INTERVAL_S)
+                    self._changed.wait(LONGEST_INTERVAL_S - SHORTEST_INTERVAL_S)
+                # After a window grew, tmux copies lines of this screen to the normal one: empty them.
                 self._screen.console.clear()
-        except Exception as error:  # noqa: BLE001  observers cannot hurt the observed
+        except Exception as error:  # noqa: BLE001  a failed view does not end the run
             self.problem = f"the live view failed: {type(error).__name__}: {error}"
 
 
@@ -213,7 +214,7 @@ V = TypeVar("V")
 def fitting_view(
     lines: Callable[[IO[str]], V], live: Callable[[Screen], V], *, as_json: bool
 ) -> Iterator[V]:
-    """A live view at a terminal, plain lines anywhere else; with `--json` on standard error."""
+    """A live view at a terminal, else plain lines; with `--json`, plain lines on standard error."""
     if as_json:
         yield lines(sys.stderr)
         return
@@ -228,8 +229,8 @@ def fitting_view(
             view.close()
 
 
-SLICE_S = 0.2
-"""How often to check whether an answer is still needed, in seconds."""
+POLL_S = 0.2
+"""How often to check whether an answer is still needed."""
 
 
 def is_attended() -> bool:
@@ -237,10 +238,10 @@ def is_attended() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def chosen(text: str, options: Sequence[Option]) -> str | None:
-    """The key of the option that is meant; `None`: it is not clear which.
+def parse_choice(text: str, options: Sequence[Option]) -> str | None:
+    """The key of the option that the answer stands for, by number or prefix; `None`: none or several.
 
-    >>> chosen("2", [Option("wait", "Wait", ""), Option("force", "Force close", "")])
+    >>> parse_choice("2", [Option("wait", "Wait", ""), Option("force", "Force close", "")])
     'force'
     """
     word = text.strip().strip("[]").lower()
@@ -257,38 +258,38 @@ def ask(
     wait_s: float | None,
     source: int | None = None,
     *,
-    alone: str = "the escalation decides",
+    otherwise: str = "the escalation decides",
     stopped: Callable[[], int] = int,
 ) -> str | None:
     """Show the block and prompt for an option; `None`: no answer within `wait_s` seconds.
 
-    `source` is the descriptor that is read; default: standard input. `alone` describes what happens
-    without an answer, `stopped` whether it is no longer needed.
+    `source` is the descriptor to read from; default: standard input. `otherwise` says what happens
+    without an answer. The prompt ends without an answer when `stopped` returns more than 0.
     """
     source = sys.stdin.fileno() if source is None else source
     say("\n".join(clean(line, 300) for line in block.splitlines()), err=True)
     until_s = math.inf if wait_s is None else time.monotonic() + wait_s
     names = "/".join(f"{number} {each.key}" for number, each in enumerate(options, 1))
-    alone = "" if wait_s is None else f", in {wait_s:g} s {alone}"
+    limit = "" if wait_s is None else f", in {wait_s:g} s {otherwise}"
     while True:
-        say(f"What now ({names}{alone})?", err=True)
-        line = _line(source, until_s, stopped)
+        say(f"What now ({names}{limit})?", err=True)
+        line = _read_line(source, until_s, stopped)
         if line is None:
             say("no answer", err=True)
             return None
-        key = chosen(line, options)
+        key = parse_choice(line, options)
         if key is not None:
             return key
-        say(f"{clean(line.strip())!r} is not one of them", err=True)
+        say(f"{clean(line.strip())!r} is not one of the options", err=True)
 
 
 def chooser(
     paused: Callable[[], AbstractContextManager[None]],
     wait_s: float,
-    alone: str = "the escalation decides",
+    otherwise: str = "the escalation decides",
     stopped: Callable[[], int] = int,
 ) -> Callable[[str, tuple[Option, ...]], str | None] | None:
-    """Prompts the user, one question at a time; `None`: there is no terminal for that.
+    """A function that prompts the user, one question at a time; `None`: there is no terminal.
 
     `paused` hides a live screen meanwhile. The other parameters are those of `ask`.
     """
@@ -298,18 +299,18 @@ def chooser(
 
     def choose(block: str, options: tuple[Option, ...]) -> str | None:
         with turn, paused():
-            return ask(block, options, wait_s, alone=alone, stopped=stopped)
+            return ask(block, options, wait_s, otherwise=otherwise, stopped=stopped)
 
     return choose
 
 
-def _line(source: int, until_s: float, stopped: Callable[[], int]) -> str | None:
-    """One line, read without a buffer: what is in one, `select` does not see."""
+def _read_line(source: int, until_s: float, stopped: Callable[[], int]) -> str | None:
+    """Read a line, a byte at a time: `select` does not see what a buffer holds."""
     data = b""
     while not data.endswith(b"\n"):
         left_s = max(0.0, until_s - time.monotonic())
-        if not select.select([source], [], [], min(left_s, SLICE_S))[0]:
-            if left_s <= SLICE_S or stopped():
+        if not select.select([source], [], [], min(left_s, POLL_S))[0]:
+            if left_s <= POLL_S or stopped():
                 return None
             continue
         byte = os.read(source, 1)
@@ -324,9 +325,10 @@ ProgressReport = Callable[[int, int], object]
 
 @contextmanager
 def progress(what: str, *, hidden: bool, passes: int = 1) -> Iterator[ProgressReport | None]:
-    """A function to call with what is done and all there is; `None` where it would not be visible.
+    """A function to call with the numbers of finished and of all items; `None`: no bar is visible.
 
-    A call with 0 done begins the next of the `passes`; the bar and its estimate are about all.
+    The items are processed `passes` times, and a call with 0 finished items begins the next pass. The
+    bar and its estimate cover all passes.
     """
     if hidden or not sys.stderr.isatty():
         yield None
@@ -345,19 +347,18 @@ def progress(what: str, *, hidden: bool, passes: int = 1) -> Iterator[ProgressRe
         transient=True,
     )
     with bar:
-        yield _Passes(bar, what, passes)
+        yield _ProgressBar(bar, what, passes)
 
 
-class _Passes:
+class _ProgressBar:
     def __init__(self, bar: Any, what: str, passes: int) -> None:
         self._bar, self._what, self._passes = bar, what, passes
-        self._begun = 0
+        self._pass = 1
         self._task: Any = None
 
     def __call__(self, done: int, total: int) -> None:
         if self._task is None:
             self._task = self._bar.add_task(self._what, total=max(1, total) * self._passes)
-            self._begun = 1
         elif done == 0:
-            self._begun = min(self._begun + 1, self._passes)
-        self._bar.update(self._task, completed=done + total * (self._begun - 1))
+            self._pass = min(self._pass + 1, self._passes)
+        self._bar.update(self._task, completed=done + total * (self._pass - 1))

@@ -1,4 +1,4 @@
-"""Texts for a person: what agents wrote made harmless, times, money, and the symbols that are drawn.
+"""Texts for the terminal: escaping of what agents wrote, times, and the symbols that are drawn.
 
 Names, errors and reasons come from agents and providers. Characters that are not printable are shown
 as escapes, so that a terminal does not interpret them.
@@ -17,7 +17,7 @@ LONGEST = 400
 
 
 class Signs(NamedTuple):
-    """What is drawn where letters are not enough."""
+    """The symbols that the views draw."""
 
     closed: str
     half_open: str
@@ -37,7 +37,7 @@ ASCII = Signs("*", "~", "o", "#", ".", "->", "-", "...", "-", "ok", "x")
 
 
 def signs_for(stream: IO[str] | None = None) -> Signs:
-    """The signs that a stream can carry; default: standard output."""
+    """The symbols that a stream can encode; default: standard output."""
     encoding = getattr(stream or sys.stdout, "encoding", None) or "ascii"
     try:
         "".join(UNICODE).encode(encoding)
@@ -52,7 +52,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
     >>> clean("a\x1b[31mb\nc")
     'a\\x1b[31mb\\nc'
     """
-    if len(text) > longest:  # behind a word, where there is one
+    if len(text) > longest:  # cut after a word if possible
         space = text.rfind(" ", longest // 2, longest - 2)
         text = text[: space if space > 0 else longest - 3].rstrip(" ,;:") + "..."
     if text.isprintable():
@@ -63,7 +63,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 def say(text: str | None, *, err: bool = False) -> None:
-    """Print a line at once, as the stream encodes it: click would send UTF-8 to ASCII terminals."""
+    """Print a line and flush it, in the encoding of the stream: `click.echo` would send UTF-8 to ASCII terminals."""
     print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
@@ -73,7 +73,7 @@ def warn(text: str) -> None:
 
 
 def say_lines(text: str) -> None:
-    """Print lines on standard error; at a terminal each is broken between words, in a pipe none is."""
+    """Print lines on standard error; at a terminal, long ones are wrapped between words."""
     width = get_terminal_size().columns if sys.stderr.isatty() else 0
     for line in text.splitlines():
         if not width or len(line) <= width:
@@ -87,12 +87,12 @@ def say_lines(text: str) -> None:
 
 
 def typed(text: str) -> str:
-    """An argument as it was typed: in an ASCII locale Python hides UTF-8 behind surrogates.
+    """An argument decoded as UTF-8: in an ASCII locale, Python replaces its bytes by surrogates.
 
-    Raises UnicodeError for bytes that are no UTF-8.
+    Raises UnicodeError for bytes that are not UTF-8.
     """
-    hidden = any("\udc80" <= sign <= "\udcff" for sign in text)
-    return os.fsencode(text).decode() if hidden else text
+    has_surrogates = any("\udc80" <= sign <= "\udcff" for sign in text)
+    return os.fsencode(text).decode() if has_surrogates else text
 
 
 def words(value: str) -> str:
@@ -101,7 +101,7 @@ def words(value: str) -> str:
 
 
 def clock_time(at_s: float, now_s: float) -> str:
-    """Local time: `10:02:30`, with the date when it is not today's."""
+    """Local time: `10:02:30`; with the date if it is not today."""
     try:
         at, now = _local_time(at_s), _local_time(now_s)
     except (OverflowError, OSError, ValueError):
@@ -115,7 +115,7 @@ def _local_time(at_s: float) -> datetime:
 
 
 def bar(heat: float, width: int, signs: Signs) -> str:
-    """A heat as a bar; full means that it trips, and anything above 0 is seen."""
+    """A heat as a bar: full only at a trip, and not empty above 0."""
     share = min(max(heat, 0.0), 1.0)
     filled = min(math.ceil(share * width), width if share >= 1.0 else width - 1)
     return signs.full * filled + signs.empty * (width - filled)
