@@ -117,10 +117,10 @@ class Session:
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
         """Do `work` on a circuit, its neighbours and its note in one transaction, then call the sinks."""
         # Slow to import, and few commands need it.
-        from switchgear._hooks.after_reply import Recorder
+        from switchgear._hooks.after_reply import RecordingStore
 
         committed: list[Event] = []
-        result: T = Recorder(self.panel.store, committed).transact(name, work)
+        result: T = RecordingStore(self.panel.store, committed).transact(name, work)
         for event in committed:
             self._call_sinks(event)
         return result

@@ -348,7 +348,7 @@ def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[C
     """Check the hooks of an agent, in all scopes or one; `requested`: the user named the agent."""
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
-    files = {scope: place(name, scope, folder) for scope in scopes}
+    files = {scope: hook_file(name, scope, folder) for scope in scopes}
     states = {scope: file.look() for scope, file in files.items()}
     installed = [scope for scope in scopes if states[scope].installed]
     if not requested and not installed:
@@ -379,8 +379,8 @@ def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[C
 def _install_checks(agent: HookSettings, scope: str, state: InstallState) -> Iterator[CheckResult]:
     count = f"{len(state.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
-    if state.gone:
-        yield problem(f"{state.path} needs {', '.join(state.gone)}: gone", again)
+    if state.missing_paths:
+        yield problem(f"{state.path} needs {', '.join(state.missing_paths)}: gone", again)
     if state.missing:
         yield warning(f"{state.path} lacks {', '.join(state.missing)}", again)
     elif state.outdated:

@@ -253,7 +253,7 @@ def _scopes(agent: str) -> tuple[str, ...]:
 
 
 def _hook_file(agent: str, scope: str) -> HookFile:
-    return place(agent, scope, os.getcwd())
+    return hook_file(agent, scope, os.getcwd())
 
 
 def _say_installed(agent: str, scope: str, change: InstallChange) -> None:
@@ -295,8 +295,8 @@ def _matters(state: InstallState) -> bool:
 def _problems(state: InstallState) -> list[str]:
     """Why an installation does not work, or differs from what this version would install."""
     problems = [state.trouble] if state.trouble else []
-    if state.gone:
-        problems.append(f"gone: {', '.join(state.gone)}")
+    if state.missing_paths:
+        problems.append(f"gone: {', '.join(state.missing_paths)}")
     if state.missing and state.installed:
         problems.append(f"missing: {', '.join(state.missing)}")
     if state.outdated:

@@ -229,7 +229,7 @@ def test_a_router_that_is_broken_on_purpose_is_detected(  # noqa: PLR0917
 def test_a_fallback_that_does_not_take_over_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Router, "_first", _only_the_first(Router._first))
+    monkeypatch.setattr(Router, "_first_admitted", _only_the_first(Router._first_admitted))
     row = by_guard(rows_of(tmp_path, FLEET, "dead-provider"))["provider/anthropic"]
     assert row.status is GuardStatus.FAILED
     assert "provider/anthropic is open, and no fallback is available" in row.reason

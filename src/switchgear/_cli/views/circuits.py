@@ -461,15 +461,15 @@ def _value(value: Any) -> str:
 def session_checker(session: Session) -> Callable[[], None]:
     """A function to call at each update: it checks the sessions that no process watches. Never waits."""
 
-    def check(name: str) -> Look:
+    def check(name: str) -> CheckResult:
         store = session.panel.store
         found = store.get(note_name(name))
         if found is None:
             return CheckResult(Notes(), is_responsible=False)
         return check_unwatched_session(session, name, found.policy)
 
-    rounds = Rounds(check, find=lambda: at_work(session.panel.store))
-    return lambda: rounds.tick(time.monotonic())
+    checks = SessionChecks(check, find=lambda: active_sessions(session.panel.store))
+    return lambda: checks.start_due(time.monotonic())
 
 
 EVENTS = 5
