@@ -48,8 +48,8 @@ class BudgetNode(NamedTuple):
     lease_until_s: float | None = None
     """When a reservation counts as abandoned."""
     on_expiry: str = EXPIRY[0]
-    warning_level: int = 0
-    """The last reported warning: 0 none, 1 warned, 2 exhausted."""
+    told: int = 0
+    """The last reported warning: 0 none, 1 warned, 2 exhausted. The name is a key of the JSON output."""
     opened_s: float = 0.0
 
     @property
