@@ -1,1 +1,1 @@
-"""Where circuits are saved. A store folds a message in one transaction; the core evaluates it."""
+"""Stores save circuits, in memory, in SQLite or in Redis. A store applies a message in one transaction; the core evaluates it."""

@@ -1,7 +1,7 @@
-"""The interfaces of stores. A store folds a message in one transaction, by `step`.
+"""The interfaces of stores, and what all stores share. A store applies a message in one transaction.
 
-A breaker needs only `Remembers`; a panel needs a `Store`, which holds many circuits, their policies
-and one ordered stream of events, and is shared by processes or machines.
+A breaker needs only `Remembers`. A panel needs a `Store`, which holds many circuits, their policies and
+one ordered stream of events, and which processes or machines can share. A `Ledger` holds budgets and locks.
 """
 
 from _thread import _local as local  # as `threading.local`, whose module a hook does without
@@ -25,15 +25,19 @@ class Amended(NamedTuple):
     value: Any = None
     """The new value; `None`: the value stays, and no line is written."""
     lines: tuple[Any, ...] = ()
+    """The lines to append to the history of the value."""
 
 
 Work = Callable[[Any, float], Amended]
-"""Maps the current value (`None`: none) and the store's time to the amendment. Pure: it is called
-again if another process committed first."""
+"""Maps the current value (`None`: there is none) and the store's time to the amendment. Pure: it is
+called again if another process committed first."""
 
 
 class Ledger(Protocol):
-    """Safe to use from any thread. Every method raises `StoreError` when it cannot be done."""
+    """Values with a history of lines, for budgets and locks. A shelf is a set of keys. Thread-safe.
+
+    Every method raises `StoreError` if it fails.
+    """
 
     label: str
 
@@ -41,7 +45,7 @@ class Ledger(Protocol):
         """Load the value, compute the new one with `work`, and save it with its lines: all or nothing."""
 
     def value(self, shelf: str, key: str) -> Any:
-        """The current value; `None`: none."""
+        """The current value; `None`: there is none."""
 
     def keys(self, shelf: str) -> list[str]:
         """The keys of a shelf that have values, sorted."""
@@ -50,7 +54,7 @@ class Ledger(Protocol):
         """All lines of a value, oldest first."""
 
     def remove(self, shelf: str, key: str) -> None:
-        """Remove a value with its lines. Idempotent. Never for money: its lines are the account."""
+        """Remove a value with its lines. Idempotent. Never used for budgets: their lines are the account."""
 
     def now_s(self) -> float:
         """Seconds since the epoch on the store's clock."""
@@ -58,12 +62,12 @@ class Ledger(Protocol):
 
 def ledger_of(store: Any) -> Ledger:
     """The ledger of a store. Raises `StoreError` if the store has none."""
-    keep = getattr(store, "ledger", None)
-    if keep is None:
+    get_ledger = getattr(store, "ledger", None)
+    if get_ledger is None:
         label = getattr(store, "label", type(store).__name__)
         raise StoreError(label, "it keeps no budgets and no locks", "use memory, SQLite or Redis")
-    found: Ledger = keep()
-    return found
+    ledger: Ledger = get_ledger()
+    return ledger
 
 
 def as_text(value: Any) -> str:
@@ -73,7 +77,7 @@ def as_text(value: Any) -> str:
 
 
 def from_text(label: str, where: str, text: Any) -> Any:
-    """The inverse. Raises `StoreCorrupt`: budgets and locks never start fresh automatically."""
+    """The inverse of `as_text`. Raises `StoreCorrupt`: unreadable budgets and locks are never replaced."""
     import json  # noqa: PLC0415
 
     try:
@@ -84,7 +88,7 @@ def from_text(label: str, where: str, text: Any) -> Any:
 
 
 class MemoryLedger:
-    """In this process's memory. Thread-safe and fork-safe."""
+    """A ledger in the memory of this process. Thread-safe and fork-safe."""
 
     def __init__(self, label: str, clock: Clock) -> None:
         self.label = label
@@ -94,7 +98,7 @@ class MemoryLedger:
         self._lines: dict[tuple[str, str], list[str]] = {}
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """Convert the value to JSON and back, so that it is the same as in a file."""
+        """As in `Ledger`. Values are converted to JSON and back, so that they are the same as in a file."""
         with self._lock:
             text = self._texts.get((shelf, key))
             done = work(self._read(text), self.now_s())
@@ -128,7 +132,7 @@ KEEP_EVENTS = 10_000
 NOTE_S = 86_400.0
 """Default time for which a note is kept, in seconds."""
 IDLE_S = 30 * 86_400.0
-"""Seconds without a change after which a circuit counts as abandoned."""
+"""Default time in seconds without a change after which a circuit counts as abandoned."""
 
 T = TypeVar("T")
 
@@ -137,7 +141,7 @@ LONGEST_NAME = 500
 
 
 class StoredCircuit(NamedTuple):
-    """A stored circuit and its last policy."""
+    """A stored circuit and the policy that last evaluated it."""
 
     circuit: Circuit
     policy: Policy
@@ -147,19 +151,19 @@ class Entry(NamedTuple):
     """An event in the stream of its store."""
 
     cursor: str
-    """Its position in the stream: `events(after=cursor)` continues after it."""
+    """The position of the event in the stream: `events(after=cursor)` continues after it."""
     event: Event
 
 
 class Vacuumed(NamedTuple):
-    """What a vacuum removed."""
+    """The numbers of circuits and events that a vacuum removed."""
 
     circuits: int
     events: int
 
 
 class Transaction(Protocol):
-    """Several messages and one note, folded together. Used by one thread, inside `transact`."""
+    """Messages to several circuits and one note, saved together. Used by one thread, inside `transact`."""
 
     now_s: float
     """Seconds since the epoch, when the transaction started."""
@@ -169,7 +173,7 @@ class Transaction(Protocol):
     """Seconds from now for which the note is kept."""
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
-        """Fold one message, as `Store.apply` does."""
+        """Apply one message, as `Store.apply` does."""
 
 
 class Remembers(Protocol):
@@ -183,13 +187,13 @@ class Remembers(Protocol):
         """Maximum age of a snapshot in seconds; `None`: changes are pushed."""
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+        """Load or start the circuit, apply the message, save the circuit and its events: all or nothing."""
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """The same without blocking the event loop."""
+        """`apply` without blocking the event loop."""
 
     def is_mine(self) -> bool:
-        """Whether this thread is inside `apply`, and a finalizer interrupted it there."""
+        """Whether the calling thread is already inside `apply`, as in a finalizer that interrupted it."""
 
 
 class Store(Protocol):
@@ -199,7 +203,7 @@ class Store(Protocol):
     """
 
     label: str
-    """Its URL without a password, for messages."""
+    """The URL of the store without a password, for messages."""
     pushes: bool
     """Whether `on_change` calls its listener: then snapshots need no polling."""
 
@@ -208,23 +212,24 @@ class Store(Protocol):
         """Maximum age of a snapshot in seconds; `None`: changes are pushed."""
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+        """Load or start the circuit, apply the message, save the circuit and its events: all or nothing."""
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """The same without blocking the event loop."""
+        """`apply` without blocking the event loop."""
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Messages to several circuits and the note of that name, by one caller at a time.
+        """Run `work` with messages to several circuits and the note called `name`, one caller at a time.
 
-        In memory and in SQLite all or nothing; on Redis each message separately. `work` may be run
-        again, so it must only call the transaction; an exception undoes everything.
+        In memory and in SQLite, everything is saved or nothing; on Redis, each message is saved by
+        itself. `work` may run again, so it must have no effects besides its calls of the transaction; an
+        exception undoes everything.
         """
 
     def now_s(self) -> float:
         """Seconds since the epoch on the store's clock, the same for all processes that share it."""
 
     def get(self, key: str) -> StoredCircuit | None:
-        """One circuit as stored, not advanced to the present time; `None`: it does not exist."""
+        """One circuit as stored, not advanced to the current time; `None`: it does not exist."""
 
     def find(self, glob: str = "*") -> Iterable[StoredCircuit]:
         """The circuits whose names match a glob (`*`, `?`, `[ab]`), sorted by name."""
@@ -238,10 +243,10 @@ class Store(Protocol):
         """
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Save a circuit from elsewhere; false: the store has the same or a newer version."""
+        """Save a circuit of another store; false: this store has the same or a newer version."""
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Set the retention; what exceeds it is removed with the next writes."""
+        """Set the retention; events and circuits beyond it are removed with later writes."""
 
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """Remove the oldest events, and closed circuits without an override that were idle for long."""
@@ -250,7 +255,7 @@ class Store(Protocol):
         """The SHA-256 of the token that overrides need; `None`: they need none."""
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Replace the digest `instead_of` by another, or by none; false: it is another one now."""
+        """Replace the digest `instead_of`, or remove it; false: the stored digest is another one."""
 
     def on_change(self, listener: Callable[[Circuit], object]) -> None:
         """Call the listener with circuits that other processes changed, if the store can push.
@@ -286,12 +291,12 @@ def was_committed(message: object) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """The name of a circuit, if every store can keep it. Raises ValueError."""
+    """The name of a circuit, unchanged. Raises ValueError if a store could not save it."""
     return checked_glob(values.check_text("name", name), "name")
 
 
 def checked_glob(glob: str, what: str = "glob") -> str:
-    """The glob, if it can match names. Raises ValueError."""
+    """The glob, unchanged. Raises ValueError if it is too long or cannot be encoded."""
     if len(glob) > LONGEST_NAME:
         begins, rule = f"{glob[:40]!r}…", f"it must have at most {LONGEST_NAME}"
         raise ValueError(f"{what} is {begins}, of {len(glob):,} characters: {rule}")
@@ -305,12 +310,12 @@ def checked_glob(glob: str, what: str = "glob") -> str:
 
 
 def is_only_time(message: Message) -> bool:
-    """Whether a message only moves the time: then reading is usually enough."""
+    """Whether a message only advances the time, so that reading is usually enough."""
     return isinstance(message, Record) and not message.signal.count and not message.signal.refused
 
 
 def is_abandoned(circuit: Circuit, idle_s: float, now_s: float) -> bool:
-    """Whether a vacuum may remove a circuit: held and open ones are kept."""
+    """Whether a vacuum may remove a circuit: it is idle, closed and not held."""
     return (
         now_s - circuit.seen_s >= idle_s and circuit.mode is Mode.AUTO and circuit.phase == "closed"
     )
@@ -319,12 +324,12 @@ def is_abandoned(circuit: Circuit, idle_s: float, now_s: float) -> bool:
 def start_from_scratch(
     policy: Policy, key: str, message: Message, now_s: float, *, why: str, event_seq: int
 ) -> Step:
-    """Fold a message into a circuit whose stored state could not be read.
+    """Apply a message to a circuit whose stored state could not be read.
 
-    It never silently counts as closed: there is an event, and a strict policy refuses until an
-    operator releases it. `event_seq` is the last known number of its events. Its version continues
-    from the time in milliseconds, which is above every version of the lost state, so that other
-    processes accept it as newer.
+    The circuit never silently counts as closed: there is an event, and with a strict policy it is held
+    open until an operator releases it. `event_seq` is the last known number of its events. The version
+    continues from the time in milliseconds, which is above every version of the lost state, so that
+    other processes accept the circuit as newer.
     """
     version = max(0, int(now_s * 1000))
     fresh = policy.start(key, now_s)._replace(event_seq=event_seq, version=version)

@@ -1,10 +1,10 @@
 """While a shared store cannot be reached, circuits continue and updates are saved later.
 
-Circuits continue from their last known state in this process's memory, with an event, and records
+Circuits continue from their last known state in the memory of this process, with an event, and records
 are queued. About once a second one caller tries the store again. When the store is back, a state
 that it lost is restored (a Redis server that restarted empty), the queue is saved in order, and
-another event contains the length of the outage. Strict policies refuse instead, and overrides of
-operators fail, because operators must learn that they had no effect.
+another event contains the length of the outage. Circuits with a strict policy refuse instead, and
+overrides fail, so that operators know that they had no effect.
 """
 
 import math
@@ -62,21 +62,21 @@ T = TypeVar("T")
 EVERY_S = 0.05
 """Seconds that successes on a warm circuit wait to be reported together."""
 SOON_S = 0.005
-"""Seconds by which a call that is scheduled may be later than wanted: the thread is not woken for less."""
+"""Seconds by which a scheduled call may be late: the thread is not woken for a smaller difference."""
 LINGER_S = 2.0
 """Seconds that the thread waits for another warm circuit before it ends."""
 Tick = Callable[[], float]
-"""Submits what is due and returns in how many seconds more is due; infinity: nothing more."""
+"""Submits what is due and returns the seconds until more is due; infinity: nothing more."""
 
 
 class Submitter:
-    """Owns at most one daemon thread. Thread-safe; `add` is cheap."""
+    """Reports the successes on warm circuits from one daemon thread. Thread-safe; `add` is cheap."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._ticks: dict[int, tuple[WeakMethod[Tick], float]] = {}
-        """What to call, and when. Weak, because a panel drops breakers that nothing else references."""
+        """What to call and when, by owner. Weak references, so that a panel can drop unused breakers."""
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -105,7 +105,7 @@ class Submitter:
         self._ticks[owner] = tick, due_s
 
     def forget_fork(self) -> None:
-        """In a forked child: drop the thread and its work, which stay in the parent."""
+        """In a forked child: drop the thread and its work, which belong to the parent."""
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._ticks, self._thread = {}, None
@@ -136,7 +136,7 @@ class Submitter:
 
     def _call(self, owner: int, method: WeakMethod[Tick]) -> None:
         with self._lock:
-            self._ticks.pop(owner, None)  # before the call: what is added during it is due again
+            self._ticks.pop(owner, None)  # before the call: it may schedule the owner again
         tick = method()
         wait_s = math.inf if tick is None else _attempt(tick)
         if wait_s < math.inf:
@@ -147,7 +147,7 @@ class Submitter:
 def _attempt(tick: Tick) -> float:
     try:
         return tick()
-    except Exception:  # noqa: BLE001  one circuit's trouble is not the others'
+    except Exception:  # noqa: BLE001  an error of one circuit must not affect the others
         log_exception("successes of a warm circuit could not be submitted")
         return math.inf
 
@@ -156,18 +156,17 @@ RETRY_S = 1.0
 CLOSE_S = 5.0
 """Seconds that closing a panel waits for updates that are being saved."""
 OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)
-"""An error that does not concern the other circuits of the store."""
+"""Errors that concern one circuit, not the whole store."""
 
 
 class Resilient:
     """A store that keeps working for breakers during an outage.
 
-    All operations besides messages raise an error while it is unreachable: it is tried again about
-    once a second, and calls in between raise the last error. A full or read-only store can still be
-    read. Thread-safe; the inner store is called without a lock.
+    Only messages are accepted while the inner store is unreachable; all other operations raise an error.
+    The store is tried again about once a second, and calls in between raise the last error. A full or
+    read-only store can still be read. Thread-safe; the inner store is called without a lock.
 
-    `url`: the URL with which another process opens the same store. `operator`: the check of
-    overrides.
+    `url`: the URL with which another process opens the same store. `operator`: checks overrides.
     """
 
     def __init__(
@@ -196,24 +195,24 @@ class Resilient:
         self.is_kept: bool = False
         """Whether a thread calls `try_again` about once a second, so that no caller has to."""
         self._is_memory = type(store) is MemoryStore
-        """Whether it is in the memory of this process, and so never unreachable."""
+        """Whether the store is in the memory of this process, and so never unreachable."""
         self._returning = threading.Lock()
         self._inside: set[int] = set()
         self._known: dict[str, StoredCircuit] = {}
         """The last known states in the store."""
         self._shift: dict[str, int] = {}
-        """Offsets added to versions, so that they rise for local readers even if those of the store fell."""
+        """Offsets added to versions, so that versions increase for local readers even if the store's decreased."""
         self._away: dict[str, Backlog] = {}
-        """Circuits that are kept here while the store is unreachable or fails for them."""
+        """Circuits that are kept in memory while the store is unreachable or fails for them."""
         self.submitter: Submitter = Submitter()
         self.process: Callable[[], str] | None = getattr(store, "process", None)
         """The name under which this process reports to shared circuits; `None`: it shares none."""
         self._news: dict[str, tuple[Event, ...]] = {}
-        """Events that the breaker has not received yet: of the recovery of the store, or of a cancelled task."""
+        """Events that the breaker has not received yet, from the recovery of the store or a cancelled task."""
 
     @property
     def refresh_s(self) -> float | None:
-        """The value of the store; while it is unreachable, the seconds until the next try."""
+        """Maximum age of a snapshot in seconds: that of the store, or the retry interval in an outage."""
         return self._retry_s if self._lost is not None else self.inner.refresh_s
 
     @property
@@ -221,7 +220,7 @@ class Resilient:
         return self._lost is not None
 
     def is_mine(self) -> bool:
-        """Whether this thread is inside `apply`: then a finalizer must not call it."""
+        """Whether the calling thread is inside `apply`: then a finalizer must not call it."""
         return threading.get_ident() in self._inside
 
     def apply(
@@ -232,9 +231,9 @@ class Resilient:
         now_s: float,
         before: DatedRecord | None = None,
     ) -> Step:
-        """Fold a message in the store or, while the store is unreachable, here.
+        """Apply a message in the store or, while the store is unreachable, in memory.
 
-        `before`: a report to fold before it, for a store that pushes changes.
+        `before`: a report to apply first, for a store that pushes changes.
         """
         if key not in self._known:
             checked_name(key)
@@ -242,7 +241,7 @@ class Resilient:
             self.operator.demand(self, key)
         me = threading.get_ident()
         try:
-            self._inside.add(me)  # inside: an interrupt behind it must not leave it there
+            self._inside.add(me)  # inside `try`, so that an interrupt cannot leave it there
             if self._is_memory:
                 return self.inner.apply(key, policy, message, now_s)
             if self._lost is not None or self._away:
@@ -296,7 +295,7 @@ class Resilient:
         return self._note_step(key, policy, done)
 
     def seen(self, circuit: Circuit) -> Circuit:
-        """A circuit that the store pushed, with the version numbers of this process."""
+        """The circuit that the store pushed, with the version numbers of this process."""
         with self._lock:
             known = self._known.get(circuit.key)
             if known is not None:
@@ -304,12 +303,12 @@ class Resilient:
             return self._shift_version(circuit)
 
     def failure_mark(self, key: str) -> Callable[[], float]:
-        """When a process last reported a failure of a circuit; 0 if that is not pushed."""
+        """A function that returns when a process last reported a failure of the circuit; 0: unknown."""
         look = getattr(self.inner, "failure_mark", None)
         return float if look is None else look(key)
 
     def on_warm(self, listener: Callable[[str], object]) -> None:
-        """Call the listener with circuits on which other processes report failures, if pushed."""
+        """Call the listener with names of circuits on which other processes report failures, if pushed."""
         listen = getattr(self.inner, "on_warm", None)
         if listen is not None:
             listen(listener)
@@ -346,7 +345,7 @@ class Resilient:
             raise
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Messages to several circuits; overrides among them need the operator token, too."""
+        """As in `Store.transact`; overrides need the operator token here, too."""
         is_allowed = self.operator.allows(self)
         with self._asking():
             if is_allowed:
@@ -389,7 +388,7 @@ class Resilient:
             return self.inner.facts()
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Save a circuit from elsewhere; needs the operator token, as an override does."""
+        """Save a circuit of another store; needs the operator token, as an override does."""
         self.operator.demand(self, checked_name(found.circuit.key))
         with self._asking():
             return self.inner.put(found, events)
@@ -405,7 +404,7 @@ class Resilient:
         listener: Callable[[Circuit], object],
         missing: Callable[[str], object] | None = None,
     ) -> None:
-        """Call the listener with circuits that other processes changed, and with those that the store lost."""
+        """Call `listener` with circuits that other processes changed, `missing` with names of circuits that the store lost."""
 
         def changed(circuit: Circuit) -> None:
             known = self._known.get(circuit.key)
@@ -418,19 +417,19 @@ class Resilient:
         self.inner.on_change(changed)
 
     def try_again(self) -> None:
-        """Save the queued updates, if it is time to try and the store is back."""
+        """Save the queued updates if a retry is due and the store is back."""
         if (self._away or self._lost is not None) and self._clock() >= self._retry_at_s:
             self._come_back()
 
     def close(self) -> None:
-        """Try a last time to save the queue, and close. Unsaved updates are logged."""
+        """Try a last time to save the queue, and close. The number of unsaved updates is logged."""
         failures = self._failures
         self.submitter.stop()
         if self._away and self._returning.acquire(
             timeout=CLOSE_S
         ):  # after the thread that saves now
             try:
-                if self._failures == failures:  # else the server does not answer
+                if self._failures == failures:  # otherwise the server does not respond
                     self._hurry()
                     self._bring_back(self._clock() + CLOSE_S)
             finally:
@@ -453,7 +452,7 @@ class Resilient:
             updates = f"{left} {'update' if left == 1 else 'updates'}"
             log_warning("%s could not be saved to %s: %s", updates, self.label, self._lost)
 
-    # Here
+    # The state in memory
 
     def _note_step(self, key: str, policy: Policy, done: Step) -> Step:
         found = StoredCircuit(done.circuit, policy)
@@ -470,10 +469,10 @@ class Resilient:
         return Step(circuit, done.verdict, news + done.events)
 
     def _note(self, found: StoredCircuit) -> None:
-        """Remember the state in the store, unless the local state is newer.
+        """Remember the state of the store, unless the known state is newer.
 
-        A lower version at a later time is also newer: the circuit was removed and restarted. Then
-        its versions continue, for local readers, after the last one they read.
+        A lower version at a later time is also newer: the circuit was removed and restarted. For local
+        readers, its versions then continue after the last version that they read.
         """
         circuit = found.circuit
         known = self._known.get(circuit.key)
@@ -489,7 +488,7 @@ class Resilient:
         return circuit._replace(version=circuit.version + shift) if shift else circuit
 
     def _is_away(self, key: str) -> bool:
-        """Whether a circuit is kept here, because the store is unreachable or fails for it."""
+        """Whether a circuit is kept in memory because the store is unreachable or fails for it."""
         return self._lost is not None or key in self._away
 
     def _is_gone(self, error: StoreError) -> None:
@@ -502,7 +501,7 @@ class Resilient:
     def _lose(
         self, error: StoreError, key: str, policy: Policy, message: Message, now_s: float
     ) -> Step:
-        """Fold a message locally that the store could not save, and set the time of the next try."""
+        """Apply a message in memory that the store could not save, and schedule the next attempt."""
         if isinstance(error, OF_ONE_CIRCUIT):
             self._retry_at_s = self._clock() + self._retry_s
         else:
@@ -517,12 +516,12 @@ class Resilient:
         now_s: float,
         error: StoreError | None = None,
     ) -> Step:
-        """Fold a message into the last known state, and queue it to be saved later."""
+        """Apply a message to the last known state, and queue it to be saved later."""
         in_doubt, applied = None if error is None else error.in_doubt, message
         process = None
         if isinstance(message, Record) and message.source is not None:
             process = message.source.process
-            message = message._replace(source=None)  # while the store is gone it is not shared
+            message = message._replace(source=None)  # during an outage the circuit is not shared
         with self._lock:
             backlog = self._away.get(key)
             error = error or (backlog.error if backlog else None) or self._lost
@@ -586,7 +585,7 @@ class Resilient:
             self._is_gone(error)
 
     def _see_whether_it_is_there(self) -> None:
-        """Query the store once, so that an unreachable store costs one timeout only."""
+        """Query the store once, so that an unreachable store costs only one timeout."""
         if self._lost is not None:
             with suppress(*OF_ONE_CIRCUIT):
                 self.inner.operator_digest()
@@ -599,7 +598,7 @@ class Resilient:
             for backlog in left.values():
                 if backlog.first() is not None or not backlog.remarked:
                     return backlog
-            # Nothing is queued in between: that takes the same lock.
+            # Nothing can be queued in between, because queueing takes the same lock.
             for key, backlog in left.items():
                 behind = backlog.circuit.version + 1 - self._known[key].circuit.version
                 self._shift[key] = max(self._shift.get(key, 0), behind)
@@ -612,14 +611,14 @@ class Resilient:
         key, policy = backlog.circuit.key, backlog.policy
         known = self._known.get(key)
         if known is not None:
-            self.inner.put(known)  # does nothing when the store has not lost it
+            self.inner.put(known)  # does nothing if the store still has the circuit
         while (message := self._first_of(backlog)) is not None:
             before, sent = backlog.told, message
             try:
                 now_s = self.inner.now_s()
-                if backlog.process is not None:  # up to now it has recorded nothing else
+                if backlog.process is not None:  # this process has recorded nothing else until now
                     sent = message._replace(source=ReportSource(backlog.process, now_s))
-                last_commit.message = None  # it may be this message, committed to the queue
+                last_commit.message = None  # it may be this very message, when it was queued
                 done = self._send(key, policy, sent, now_s, backlog.identity_of(message))
                 self._mark_saved(backlog, message, done)
             except StoreError as error:
@@ -647,10 +646,10 @@ class Resilient:
     def _send(
         self, key: str, policy: Policy, message: Message, now_s: float, identity: str | None
     ) -> Step:
-        """Send a message; with its identity, if the store may have saved it already."""
+        """Send a message, with its identity if the store may already have saved it."""
         if identity is None:
             return self.inner.apply(key, policy, message, now_s)
-        # Only a store that raises errors in doubt has identities.
+        # Only a store whose errors leave doubt has identities.
         store: Any = self.inner
         done: Step = store.apply(key, policy, message, now_s, identity=identity)
         return done
@@ -670,7 +669,7 @@ class Resilient:
             self._news[key] = self._news.get(key, ()) + done.events
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from switchgear._stores.url import reopen  # noqa: PLC0415  it opens what is below us
+        from switchgear._stores.url import reopen  # noqa: PLC0415  it imports this module
 
         if self.url is None or self.url.startswith("memory:"):
             raise TypeError(
@@ -714,6 +713,6 @@ def _is_news(circuit: Circuit, known: Circuit) -> bool:
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
-    from asyncio import to_thread  # noqa: PLC0415  no event loop, no import
+    from asyncio import to_thread  # noqa: PLC0415  only for programs with an event loop
 
     await to_thread(work)

@@ -1,4 +1,4 @@
-"""From a URL to a store, and the path of the embedded default."""
+"""Opens the store of a URL, and finds the path of the default store."""
 
 import os
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ REDIS = {
     "valkey+cluster": "redis",
     "valkeys+cluster": "rediss",
 }
-"""The schemes of a server, and what the redis package calls each."""
+"""The URL schemes of servers, and the corresponding scheme of the redis package."""
 
 REDIS_URLS = tuple(f"{scheme}://" for scheme in REDIS)
 SQLITE = "sqlite:///"
@@ -44,37 +44,37 @@ def default_file(start: str | None = None) -> str:
     `.git`. Outside any project each folder has its own file in the user's state folder (XDG),
     `switchgear/folders/<name>-<key>/state.db`; the home folder has `switchgear/state.db` there.
     """
-    begin = here = os.path.abspath(start or os.getcwd())
+    first = folder = os.path.abspath(start or os.getcwd())
     home = os.path.expanduser("~")
-    while here != home:
-        if any(os.path.exists(os.path.join(here, mark)) for mark in PROJECT_MARKS):
-            return os.path.join(here, FOLDER, "state.db")
-        parent = os.path.dirname(here)
-        if parent == here:
+    while folder != home:
+        if any(os.path.exists(os.path.join(folder, mark)) for mark in PROJECT_MARKS):
+            return os.path.join(folder, FOLDER, "state.db")
+        parent = os.path.dirname(folder)
+        if parent == folder:
             break
-        here = parent
+        folder = parent
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
-    if begin == home:
+    if first == home:
         return os.path.join(state, "switchgear", "state.db")
-    name = "".join(sign for sign in os.path.basename(begin) if sign.isalnum() or sign in "_-")
-    folder = f"{name[:40] or 'folder'}-{digest(os.path.realpath(begin))}"
-    return os.path.join(state, "switchgear", "folders", folder, "state.db")
+    name = "".join(sign for sign in os.path.basename(first) if sign.isalnum() or sign in "_-")
+    unique_name = f"{name[:40] or 'folder'}-{digest(os.path.realpath(first))}"
+    return os.path.join(state, "switchgear", "folders", unique_name, "state.db")
 
 
 def sqlite_file(url: str) -> str | None:
-    """The absolute path of the SQLite file that a URL names; `None`: it names none."""
+    """The absolute path of the SQLite file of a URL; `None`: the URL is that of another store."""
     if not url.startswith(SQLITE):
         return None
     return os.path.abspath(os.path.expanduser(url.removeprefix(SQLITE)))
 
 
 def default_url() -> str:
-    """The URL of the embedded default: it names the same file wherever it is opened."""
+    """The URL of the default store, with an absolute path."""
     return f"sqlite:///{default_file()}"
 
 
 def keep_out_of_git(folder: str) -> None:
-    """Keep the state folder out of version control: it ignores itself, as caches do."""
+    """Create the state folder with a `.gitignore` that keeps it out of version control."""
     if os.path.basename(folder) != FOLDER or os.path.exists(folder):
         return
     try:
@@ -82,7 +82,7 @@ def keep_out_of_git(folder: str) -> None:
         with open(os.path.join(folder, ".gitignore"), "w", encoding="utf-8") as file:
             file.write("*\n")
     except OSError:
-        return  # the store reports the reason in a better message
+        return  # opening the store reports the reason in a better message
 
 
 _reopened: "dict[tuple[str, str | None], ref[Resilient]]" = {}
@@ -95,9 +95,14 @@ def open_store(
     keep_events: int = KEEP_EVENTS,
     idle_s: float = IDLE_S,
 ) -> Store:
-    """The store that the URL names; without one, the SQLite file of the project or the user.
+    """The store of a URL; without a URL, the SQLite file of the project (`default_file()`).
 
-    Raises ValueError for a URL of no known kind, `StoreError` for a store that cannot be used.
+    `clock` returns seconds since the epoch, for tests. `keep_events` (10,000) is the number of events
+    to keep, `idle_s` (30 days) the seconds after which Redis drops an unused circuit. Raises ValueError
+    for an unknown kind of URL, `StoreError` for a store that cannot be used.
+
+    >>> open_store("memory:").label
+    'memory:'
     """
     url = default_url() if url is None else url
     if ":" not in url:
@@ -118,7 +123,7 @@ def open_store(
 
 
 def reopen(url: str, operator_digest: str | None) -> "Resilient":
-    """The store of a breaker that was pickled in another process, once per process."""
+    """The store of a breaker that was pickled in another process; the same object for each URL."""
     from weakref import ref
 
     from switchgear._stores.fallback import Resilient

@@ -37,7 +37,7 @@ UNREADABLE = EventKind.STATE_UNREADABLE
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits until it is time to look whether the file was moved."""
-    monkeypatch.setattr(connection, "LOOK_S", 0.0)
+    monkeypatch.setattr(connection, "CHECK_S", 0.0)
 
 
 @pytest.fixture

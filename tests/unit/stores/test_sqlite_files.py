@@ -19,7 +19,7 @@ from unit.sqlite_places import NOW_S, OK, POLICY, in_a_fork, set_aside, sql
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits until it is time to look whether the file was moved."""
-    monkeypatch.setattr(connection, "LOOK_S", 0.0)
+    monkeypatch.setattr(connection, "CHECK_S", 0.0)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ POLICY = Policy([_detectors.ConsecutiveFailures(50), _detectors.FailureRate(20, 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_row_holds_the_circuit_whatever_was_written_before(seed: int) -> None:
     luck = random.Random(seed)
-    circuit, now_s, written = POLICY.start("api", 1000.0), 1000.0, rows.UNWRITTEN
+    circuit, now_s, written = POLICY.start("api", 1000.0), 1000.0, rows.NO_TEXTS
     for _ in range(200):
         now_s += luck.choice((0.0005, 0.01, 0.04, 0.4))
         signal = Signal(ok=luck.random() > 0.6, error=luck.choice(("429", "529")))
@@ -27,10 +27,10 @@ def test_a_row_holds_the_circuit_whatever_was_written_before(seed: int) -> None:
             (Acquire(), Record(signal, None, source), Record(signal, None, source))
         )
         circuit = fold(POLICY, circuit, message, now_s).circuit
-        written = rows.written(POLICY, circuit, written)
+        written = rows.field_texts(POLICY, circuit, written)
         text = written.text()
         assert dump_circuit(POLICY, load_circuit(POLICY, json.loads(text))) == dump_circuit(
             POLICY, circuit
         )
         if luck.random() < 0.2:  # another process wrote
-            circuit, written = load_circuit(POLICY, json.loads(text)), rows.UNWRITTEN
+            circuit, written = load_circuit(POLICY, json.loads(text)), rows.NO_TEXTS

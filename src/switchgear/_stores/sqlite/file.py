@@ -1,8 +1,8 @@
-"""The file of a SQLite store: how it is created, opened, locked, and set aside when it is damaged.
+"""The file of a SQLite store: how it is created, opened, locked, and set aside if it is damaged.
 
-SQLite guards what is inside the file. What happens to the file as a whole (beginning it, moving
-a damaged one away) is guarded by a lock file beside it, so that many processes may meet the same
-damage at once and only one of them acts.
+SQLite synchronises access to the content. Operations on the file as a whole (creating it, moving a
+damaged file away) hold a lock file next to it, so that if many processes find the same damage, only one
+of them acts.
 """
 
 import errno
@@ -21,14 +21,14 @@ from switchgear._core.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from switchgear._stores.sqlite.fold import MISSING, SUFFIX, Commit, Head, lacks
+from switchgear._stores.sqlite.fold import MISSING, SUFFIX, Commit, Head, lacks_commit
 
 if TYPE_CHECKING:
     from switchgear._stores.sqlite.store import BootClock
 
 
-_LACKS = ("no such table", "no such column", "has no column named")
-"""SQLite errors for a file whose layout does not match its version number."""
+_LAYOUT_ERRORS = ("no such table", "no such column", "has no column named")
+"""Messages of SQLite for a file whose layout does not match its version number."""
 _WRITABLE = "make the file and its folder writable for this user, or choose another store"
 LEAST_BYTES = 65_536
 """Free bytes below which a disk counts as full: the index of SQLite's log takes half of it."""
@@ -40,7 +40,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     primary = _code(error) & 0xFF
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return True
-    return primary == sqlite3.SQLITE_ERROR and any(lack in str(error) for lack in _LACKS)
+    return primary == sqlite3.SQLITE_ERROR and any(lack in str(error) for lack in _LAYOUT_ERRORS)
 
 
 def is_locked(error: sqlite3.Error) -> bool:
@@ -49,20 +49,20 @@ def is_locked(error: sqlite3.Error) -> bool:
     return _code(error) & 0xFF in locked
 
 
-def is_for_want_of_space(error: sqlite3.Error, folder: str) -> bool:
+def is_out_of_space(error: sqlite3.Error, folder: str) -> bool:
     """Whether the disk is full: SQLite reports this with different errors."""
     primary = _code(error) & 0xFF
-    # A full file is opened to be read only, so that looking still works.
-    perhaps = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-    return primary == sqlite3.SQLITE_FULL or (primary in perhaps and is_full(folder))
+    # On a full disk the file is opened read-only, so that it can still be read.
+    possible_codes = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+    return primary == sqlite3.SQLITE_FULL or (primary in possible_codes and is_full(folder))
 
 
 def from_sqlite(label: str, error: sqlite3.Error, busy_timeout_s: float, folder: str) -> StoreError:
-    """The store's error for one of SQLite's; `folder` contains the file."""
+    """The store's error for an error of SQLite; `folder` contains the file."""
     primary = _code(error) & 0xFF
     if is_locked(error):
         return locked_too_long(label, busy_timeout_s)
-    if is_for_want_of_space(error, folder):
+    if is_out_of_space(error, folder):
         return StoreFull(label, _why_full(error), _SPACE)
     if primary == sqlite3.SQLITE_READONLY:
         return StoreReadOnly(label, str(error), _WRITABLE)
@@ -104,7 +104,7 @@ def _why_full(error: sqlite3.Error) -> str:
 
 
 def _code(error: sqlite3.Error) -> int:
-    # Errors that the Python module makes itself carry no code.
+    # Errors that the Python module creates itself have no code.
     return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE))
 
 
@@ -113,10 +113,10 @@ def _name(error: sqlite3.Error) -> str:
 
 
 APPLICATION_ID = 0x53574752
-"""In the header of the file: "SWGR"."""
+"""The application id in the header of the file: "SWGR"."""
 
-# Rows of circuits are long, for which an ordinary table with an index on the name is the better
-# shape: a table without row numbers would spill them into overflow pages.
+# Rows of circuits are long, so an ordinary table with an index on the name is better: a table without
+# row ids would move long rows to overflow pages.
 _LAYOUT_1 = (
     """CREATE TABLE circuits (
         id INTEGER PRIMARY KEY,
@@ -163,11 +163,11 @@ _LAYOUT_2 = (
     "CREATE INDEX ledger_lines_by_key ON ledger_lines (shelf, key, number)",
 )
 MIGRATIONS: list[tuple[str, ...]] = [_LAYOUT_1, _LAYOUT_2]
-"""The statements from each layout to the next: the first ones make layout 1 of an empty file."""
+"""The statements from each layout to the next; the first create layout 1 in an empty file."""
 
 
 def check(db: sqlite3.Connection, label: str) -> int:
-    """The layout of a Switchgear file. Raises `StoreCorrupt` for another program's database."""
+    """The layout number of a Switchgear file; 0: empty. Raises `StoreCorrupt` for another program's database."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID:
@@ -192,7 +192,7 @@ def migrate(db: sqlite3.Connection, label: str) -> None:
     while check(db, label) < len(MIGRATIONS):
         db.execute("BEGIN IMMEDIATE")
         try:
-            version = check(db, label)  # again: another process may have done it first
+            version = check(db, label)  # again, because another process may have migrated it
             if version < len(MIGRATIONS):
                 for statement in MIGRATIONS[version]:
                     db.execute(statement)
@@ -207,15 +207,15 @@ _UNKNOWN = "set aside"
 
 
 def remember_set_aside(
-    db: sqlite3.Connection, stamps: Sequence[str], whys: Mapping[str, str]
+    db: sqlite3.Connection, stamps: Sequence[str], reasons: Mapping[str, str]
 ) -> None:
-    """Note when files were set aside before this one was created, and why, if known."""
-    rows = [(f"corrupt:{stamp}", whys.get(stamp) or _UNKNOWN) for stamp in stamps]
+    """Save when and why files were set aside before this file was created."""
+    rows = [(f"corrupt:{stamp}", reasons.get(stamp) or _UNKNOWN) for stamp in stamps]
     db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
 
 
 def set_aside_stamps(db: sqlite3.Connection) -> dict[str, str]:
-    """When files were set aside before this one was created, oldest first; and why, or ""."""
+    """When files were set aside before this file was created, oldest first, and why ("": unknown)."""
     rows = db.execute(
         "SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM meta "
         "WHERE name >= 'corrupt:' AND name < 'corrupt;' ORDER BY name"
@@ -224,23 +224,23 @@ def set_aside_stamps(db: sqlite3.Connection) -> dict[str, str]:
     return {name.removeprefix("corrupt:"): why.removeprefix(_UNKNOWN) for name, why in texts}
 
 
-SIDES = ("-wal", "-shm", "")
-"""The files of a database, in the order in which they are moved: a database that has lost its
-log is still found damaged, while a log without its database would be thrown away."""
+FILE_SUFFIXES = ("-wal", "-shm", "")
+"""The endings of the files of a database, in the order in which they are moved: a database without its
+log is still recognised as damaged, while SQLite would discard a log without its database."""
 
 
 class Damaged(Exception):
-    """The file is broken: why."""
+    """The file is damaged; the argument explains how."""
 
 
 class Opened(NamedTuple):
-    """A connection, and which file it is on."""
+    """A connection and the identity of its file."""
 
     db: sqlite3.Connection
     identity: tuple[int, int] | None
     read_only: bool
     head: Head | None = None
-    """Where the last commit is described; `None`: nowhere."""
+    """The description of the last commit; `None`: it cannot be written."""
 
     def close(self) -> None:
         self.db.close()
@@ -261,36 +261,36 @@ class DatabaseFile:
         self._clock = clock
 
     def identity(self) -> tuple[int, int] | None:
-        """The identity of the file at the path: it changes if the file was set aside or removed."""
+        """Device and inode of the file at the path: they change if the file is replaced. `None`: no file."""
         try:
-            there = os.stat(self.path)
+            status = os.stat(self.path)
         except OSError:
             return None
-        return there.st_dev, there.st_ino
+        return status.st_dev, status.st_ino
 
     def open(self) -> Opened:
         """A connection to the file, which is created if missing and replaced if damaged."""
-        there = self._check_file()
-        if there and not os.access(self._folder, os.W_OK):
+        exists = self._check_file()
+        if exists and not os.access(self._folder, os.W_OK):
             return self._open_to_read()
-        if not there:
+        if not exists:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         lock = self._lock()
         try:
-            # Looked at again, because only now no other process moves it.
+            # Checked again: under the lock, no other process moves the file.
             if not self._check_file():
-                self._begin(self._if_removed())
+                self._create_file(self._if_removed())
             elif not os.access(self.path, os.W_OK):
                 return self._open_to_read()
             try:
                 return self._connect()
             except Damaged as damage:
-                whys = self._move_away(str(damage))
+                reasons = self._move_away(str(damage))
             except sqlite3.Error as error:
-                if not is_for_want_of_space(error, self._folder):
+                if not is_out_of_space(error, self._folder):
                     raise
                 return self._open_to_read()
-            self._begin(whys)
+            self._create_file(reasons)
             return self._connect()
         except Damaged as damage:
             raise StoreCorrupt(
@@ -300,32 +300,32 @@ class DatabaseFile:
             os.close(lock)
 
     def set_aside(self, damaged: tuple[int, int] | None, why: str = "") -> None:
-        """Move the damaged file away, unless that is done already, and create a new one.
+        """Move the damaged file away and create a new one, unless another process has done so.
 
         Connections to the old file continue to use it; closing them does not affect the new file.
         """
         lock = self._lock()
         try:
             if damaged is not None and damaged == self.identity():
-                self._begin(self._move_away(why))
+                self._create_file(self._move_away(why))
         finally:
             os.close(lock)
 
-    def trouble(self, error: sqlite3.Error) -> StoreError:
+    def store_error(self, error: sqlite3.Error) -> StoreError:
         return from_sqlite(self.label, error, self._busy_timeout_s, self._folder)
 
-    def lies_aside(self, stamp: str) -> bool:
-        """Whether a file that was set aside is still there."""
-        return os.path.exists(self.aside(stamp))
+    def aside_exists(self, stamp: str) -> bool:
+        """Whether a file that was set aside still exists."""
+        return os.path.exists(self.aside_path(stamp))
 
-    def aside(self, stamp: str) -> str:
+    def aside_path(self, stamp: str) -> str:
         """The path of the file that was set aside at that time."""
         return f"{self.path}.corrupt-{stamp}"
 
     # Under the lock file
 
     def _check_file(self) -> bool:
-        """Whether the file is there. Raises `StoreError` if what is there cannot be one."""
+        """Whether the file exists. Raises `StoreError` for anything but a regular file at the path."""
         try:
             mode = os.lstat(self.path).st_mode
         except FileNotFoundError:
@@ -338,7 +338,7 @@ class DatabaseFile:
     def _lock(self) -> int:
         import fcntl  # noqa: PLC0415  not on every system
 
-        lock = self._open_beside("lock file", f"{self.path}.lock")
+        lock = self._open_companion("lock file", f"{self.path}.lock")
         try:
             deadline_s = time.monotonic() + self._busy_timeout_s
             while True:
@@ -354,10 +354,10 @@ class DatabaseFile:
             os.close(lock)
             raise
 
-    def _open_beside(self, what: str, path: str) -> int:
-        """A file beside, made if need be. Raises `StoreError` for anything but a regular file.
+    def _open_companion(self, what: str, path: str) -> int:
+        """Open a file next to the database, created if missing. Raises `StoreError` unless it is a regular file.
 
-        A link would let its maker choose which file of this user is created and written.
+        A link is refused, because its creator could choose which file of this user is written.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -373,9 +373,9 @@ class DatabaseFile:
         raise self._not_regular(what, path, _kind(path) or "no ordinary file")
 
     def _open_head(self) -> Head | None:
-        """The description of the last commit; `None`: there can be none, as on a full disk."""
+        """The description of the last commit; `None`: it cannot be created, as on a full disk."""
         try:
-            file = self._open_beside("head file", self.path + SUFFIX)
+            file = self._open_companion("head file", self.path + SUFFIX)
         except PermissionError:
             raise
         except OSError:
@@ -386,24 +386,24 @@ class DatabaseFile:
         why = f"its {what} {path} is {kind}"
         return StoreError(self.label, why, "find out where it comes from, then remove it")
 
-    def _begin(self, whys: Mapping[str, str]) -> None:
-        """Create a new file under another name and rename it: a kill leaves no partial file.
+    def _create_file(self, reasons: Mapping[str, str]) -> None:
+        """Create a new file under another name and rename it, so that a kill leaves no partial file.
 
-        `whys`: the reason for which a file was set aside just now, by its stamp.
+        `reasons`: why a file was just set aside, by its stamp; may be empty.
         """
         new = f"{self.path}.new"
-        for side in SIDES:
+        for side in FILE_SUFFIXES:
             if os.path.lexists(new + side):
                 os.unlink(new + side)
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             db = self._connection(new, "rw")
             try:
-                db.execute("PRAGMA synchronous = OFF")  # waiting for the disk once is enough
+                db.execute("PRAGMA synchronous = OFF")  # `fsync` below waits for the disk once
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 db.execute("PRAGMA journal_mode = WAL")
                 migrate(db, self.label)
-                remember_set_aside(db, self._stamps(), whys)
+                remember_set_aside(db, self._stamps(), reasons)
                 self._share_clock(db)
             finally:
                 db.close()
@@ -413,10 +413,10 @@ class DatabaseFile:
         os.rename(new, self.path)
 
     def _connect(self) -> Opened:
-        there = os.stat(self.path)
-        if not there.st_size:
+        status = os.stat(self.path)
+        if not status.st_size:
             raise Damaged("the file is empty")
-        # Read before the database is, which others may write in the meantime.
+        # Read before the database, which other processes may write in the meantime.
         head = self._open_head()
         try:
             last = None if head is None else head.read()
@@ -425,20 +425,19 @@ class DatabaseFile:
             if head is not None:
                 head.close()
             raise
-        return Opened(db, (there.st_dev, there.st_ino), read_only=False, head=head)
+        return Opened(db, (status.st_dev, status.st_ino), read_only=False, head=head)
 
     def _connected(self, last: Commit | None) -> sqlite3.Connection:
-        """A connection to the file. Raises `Damaged` if it is, or lacks this commit."""
+        """A connection to the file. Raises `Damaged` if the file is damaged or lacks the commit `last`."""
         db = self._connection(self.path, "rw")
         try:
-            # Our files are complete when they are renamed. SQLite treats a truncated file as an
-            # empty database.
+            # SQLite treats a truncated file as an empty database, and Switchgear never creates one.
             if not check(db, self.label):
                 raise Damaged("the file is empty")
             migrate(db, self.label)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
-            if last is not None and lacks(db, last, self._clock.name):
+            if last is not None and lacks_commit(db, last, self._clock.name):
                 raise Damaged(MISSING)
             self._share_clock(db)
         except sqlite3.Error as error:
@@ -447,7 +446,7 @@ class DatabaseFile:
                 raise Damaged(str(error)) from error
             raise
         except UnicodeDecodeError:
-            # SQLite quotes the damaged description of a table, and Python cannot read the quote.
+            # SQLite's message quotes the damaged description of a table, which Python cannot decode.
             db.close()
             raise Damaged("the description of its tables cannot be read") from None
         except BaseException:
@@ -469,12 +468,12 @@ class DatabaseFile:
             raise Damaged("its clock cannot be read") from None
 
     def _if_removed(self) -> dict[str, str]:
-        """Leave a mark aside if the file was there since the machine started; else nothing."""
+        """Note a set-aside file if the missing file existed since the machine started; returns why, by its stamp."""
         last = self._last_commit()
         return {} if last is None else self._move_away(MISSING)
 
     def _last_commit(self) -> Commit | None:
-        """The last commit that is described, as far as this process may read it."""
+        """The last commit that is described; `None`: unknown, or not readable for this process."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             head = Head(os.open(self.path + SUFFIX, flags), self._clock.name)
@@ -486,34 +485,34 @@ class DatabaseFile:
             head.close()
 
     def _move_away(self, why: str) -> dict[str, str]:
-        """Move the file and its log aside; the reason by the stamp in the new name."""
+        """Set the file and its log aside; returns the reason by the stamp in the new name."""
         now_s = time.time()
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1e6):06}Z"
-        while os.path.lexists(self.aside(stamp)):
+        while os.path.lexists(self.aside_path(stamp)):
             stamp += "+"
-        for side in SIDES:
+        for side in FILE_SUFFIXES:
             try:
-                os.rename(self.path + side, self.aside(stamp) + side)
+                os.rename(self.path + side, self.aside_path(stamp) + side)
             except FileNotFoundError:
-                if not side:  # removed: the file set aside instead is empty
+                if not side:  # the file was removed: an empty file takes its place
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                    os.close(os.open(self.aside(stamp), flags, 0o600))
-        try:  # noqa: SIM105  a hook does without contextlib
-            os.unlink(self.path + SUFFIX)  # it describes a commit to the file that is away
+                    os.close(os.open(self.aside_path(stamp), flags, 0o600))
+        try:  # noqa: SIM105  hooks do not import contextlib
+            os.unlink(self.path + SUFFIX)  # it describes a commit of the file that was set aside
         except FileNotFoundError:
             pass
         return {stamp: why}
 
     def _stamps(self) -> list[str]:
-        """When files were set aside that still lie here."""
-        start = os.path.basename(self.aside(""))
+        """The stamps of the files that were set aside and still exist, sorted."""
+        start = os.path.basename(self.aside_path(""))
         names = [name for name in os.listdir(self._folder or ".") if name.startswith(start)]
-        return sorted(name[len(start) :] for name in names if not name.endswith(SIDES[:2]))
+        return sorted(name[len(start) :] for name in names if not name.endswith(FILE_SUFFIXES[:2]))
 
     # Connections
 
     def _open_to_read(self) -> Opened:
-        """A connection for one look at a file that this process may not, or cannot, write."""
+        """A connection for one read of a file that this process may not or cannot write."""
         last = self._last_commit()
         log = self.path + "-wal"
         logged = os.path.exists(log) and os.path.getsize(log) > 0
@@ -525,12 +524,12 @@ class DatabaseFile:
             if layout < len(MIGRATIONS):
                 why = "its layout is an older one, and it cannot be brought up to date"
                 raise StoreReadOnly(self.label, why, "open it once where it can be written")
-            if last is not None and lacks(db, last, self._clock.name):
+            if last is not None and lacks_commit(db, last, self._clock.name):
                 what = "open it once where it can be written: it is set aside, and a new one is created"
                 raise StoreCorrupt(self.label, MISSING, what)
         except sqlite3.Error as error:
             db.close()
-            raise self.trouble(error) from error
+            raise self.store_error(error) from error
         except BaseException:
             db.close()
             raise
@@ -546,13 +545,13 @@ class DatabaseFile:
             cached_statements=64,
             uri=True,
         )
-        # Stored text may be damaged: bytes can always be read.
+        # Stored text may be damaged, and bytes can always be read.
         db.text_factory = bytes
         return db
 
 
 def _kind(path: str) -> str | None:
-    """What is at a path that should be a regular file; `None`: nothing, or a regular file."""
+    """The kind of a path that should be a regular file, in words; `None`: a regular file, or nothing."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:

@@ -1,10 +1,10 @@
-"""Circuits and events in the rows of a SQLite file, and messages folded into them.
+"""Circuits and events as rows of a SQLite file, and messages applied to them.
 
-- Rows as values and back. What is read may be damaged: nothing of it is trusted to be whole.
-- `Head`, a small file beside the database, describes the last commit, so that a file that lacks commits is
-  noticed.
-- Notes: short texts under a name, each with the time until which it is of use.
-- `Folding` loads a circuit, folds a message in, and saves it with its events.
+- Rows are converted to values and back. Stored data may be damaged, so nothing of it is trusted.
+- `Head`, a small file next to the database, describes the last commit, so that a file that lacks
+  commits is noticed.
+- Notes are short texts with a name and a time at which they expire.
+- `Folding` loads a circuit, applies a message, and saves the circuit with its events.
 """
 
 import json
@@ -63,12 +63,12 @@ def _no_json(value: Any) -> NoReturn:
 
 
 def _encoder() -> Callable[[Any, int], Iterable[str]]:
-    """JSON without spaces, and without NaN: a state that holds one could not be read again."""
+    """An encoder of JSON without spaces, which refuses NaN because it could not be loaded again."""
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
         return lambda value, _: (encoder.encode(value),)
-    # What `JSONEncoder.encode` makes for each text, made once: a third of a message's JSON.
+    # `JSONEncoder.encode` creates this encoder for each text; creating it once saves a third of the time.
     escape = json.encoder.encode_basestring_ascii
     encode: Callable[[Any, int], Iterable[str]] = make(
         None, _no_json, escape, None, ":", ",", False, False, False
@@ -76,23 +76,23 @@ def _encoder() -> Callable[[Any, int], Iterable[str]]:
     return encode
 
 
-_pieces = _encoder()
+_encode = _encoder()
 LARGEST = 2**63 - 1
 _LARGEST_FLOAT = sys.float_info.max
 _AHEAD = 2**31
-"""How far numbers of a circuit stay away from the largest that SQLite can hold."""
+"""Minimum distance of stored numbers to the largest integer of SQLite."""
 
 
 class UnreadableRow(Exception):
-    """What is stored cannot be read: why."""
+    """A row cannot be read; the argument explains why."""
 
 
-class Newer(Exception):
-    """What is stored was written by a newer Switchgear: which schema."""
+class NewerSchema(Exception):
+    """A row was written by a newer Switchgear; the argument contains the schema."""
 
 
 class CircuitRow(NamedTuple):
-    """A row of `circuits`; the columns are what SQLite gives, so of any type if damaged."""
+    """A row of `circuits`; if it is damaged, the columns may have any type."""
 
     state: Any
     policy: Any
@@ -105,20 +105,20 @@ ROW = "state, policy, id, version, event_seq"
 
 
 def policy_text(policy: Policy) -> str:
-    return "".join(_pieces(dump_policy(policy), 0))
+    return "".join(_encode(dump_policy(policy), 0))
 
 
 class RecentText(NamedTuple):
-    """The recent signals of a circuit, and texts of what does not change with each message."""
+    """The recent signals of a circuit, and the texts of their parts that rarely change."""
 
     recent: Recent
     base: dict[int, str]
-    """The fields of `recent.base`, by their places."""
+    """The texts of the fields of `recent.base`, by the index of the field."""
     tells: str
     """The text of `recent.tells`, without brackets."""
 
 
-class Written(NamedTuple):
+class FieldTexts(NamedTuple):
     """A circuit and the text of each of its fields: most messages change only a few of them."""
 
     circuit: Circuit | None
@@ -130,13 +130,13 @@ class Written(NamedTuple):
 
 
 _RECENT = len(RESTORED_FIELDS)
-"""Where `recent` is among the fields of a circuit."""
-UNWRITTEN = Written(None, [])
+"""The index of `recent` among the fields of a circuit."""
+NO_TEXTS = FieldTexts(None, [])
 _TOTALS = '"totals":{' + ",".join(f'"{name}":%d' for name in Totals._fields) + "}"
 
 
-def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
-    """The texts of a circuit's fields; those that have not changed are taken from `before`."""
+def field_texts(policy: Policy, circuit: Circuit, before: FieldTexts) -> FieldTexts:
+    """The texts of a circuit's fields; unchanged fields are taken from `before`."""
     then, fields = before.circuit, Circuit._fields
     new = [""] * len(fields) if then is None else before.texts.copy()
     value: Any
@@ -145,22 +145,24 @@ def written(policy: Policy, circuit: Circuit, before: Written) -> Written:
             continue
         kind = type(value)
         if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
-            new[index] = f'"{fields[index]}":{_number_text(value)}'  # most fields: without a call
+            new[index] = (
+                f'"{fields[index]}":{_number_text(value)}'  # the most frequent case, inlined
+            )
         else:
             new[index] = _field_text(policy, fields[index], value)
     recent = circuit.recent
     if recent is None:
-        return Written(circuit, new)
+        return FieldTexts(circuit, new)
     if recent.base is None:
         new[_RECENT] = f'"recent":{{{_rest_text(recent)},"base":null,"tells":[]}}'
-        return Written(circuit, new)
+        return FieldTexts(circuit, new)
     parts, text = _recent_text(policy, circuit, recent, recent.base, before.recent)
     new[_RECENT] = text
-    return Written(circuit, new, parts)
+    return FieldTexts(circuit, new, parts)
 
 
 def _field_text(policy: Policy, name: str, value: Any) -> str:
-    """One field of a circuit; "" for `recent`, which needs the others, and for what most have not."""
+    """The text of one field; "" for `recent`, which depends on the others, and for an empty `isolated`."""
     kind = type(value)
     if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
         return f'"{name}":{_number_text(value)}'
@@ -171,17 +173,17 @@ def _field_text(policy: Policy, name: str, value: Any) -> str:
     if name == "recent" or (name == "isolated" and not value):
         return ""
     plain = value if kind is str else dump_field(policy, name, value)
-    return f'"{name}":{"".join(_pieces(plain, 0))}'
+    return f'"{name}":{"".join(_encode(plain, 0))}'
 
 
 @lru_cache(maxsize=256)
 def _failure_text(failure: Failure) -> str:
     """A failure as a JSON list; cached because a message adds one failure and keeps the others."""
-    return "".join(_pieces(failure, 0))
+    return "".join(_encode(failure, 0))
 
 
 _number_text = lru_cache(maxsize=64, typed=True)(repr)
-"""A finite number as JSON; cached because a message has its time in several places."""
+"""A finite number as JSON; cached because the time of a message occurs in several fields."""
 
 
 def _recent_text(
@@ -200,9 +202,9 @@ def _recent_text(
 
 
 def _records_text(tells: tuple[DatedRecord, ...], before: RecentText | None) -> str:
-    """The signals in order; one whose record is that of the signal before it is only its time.
+    """The signals in order; a signal with the same record as the one before is written as its time only.
 
-    Most messages add a signal to those of the message before, whose text is known.
+    Most messages append a signal to the signals of the message before, whose text is known.
     """
     known = () if before is None else before.recent.tells
     start, parts, last = 0, [], None
@@ -212,18 +214,18 @@ def _records_text(tells: tuple[DatedRecord, ...], before: RecentText | None) -> 
         if dated.record is last:
             parts.append(f"[{_number_text(dated.at_s)}]")
         else:
-            parts.append("".join(_pieces(dump_dated(dated), 0)))
+            parts.append("".join(_encode(dump_dated(dated), 0)))
             last = dated.record
     return ",".join(parts)
 
 
 def _rest_text(recent: Recent) -> str:
-    reports = "".join(_pieces(recent.reports, 0))
+    reports = "".join(_encode(recent.reports, 0))
     return f'"version":{recent.version},"final":{recent.final},"reports":{reports}'
 
 
 def _difference(policy: Policy, circuit: Circuit, earlier: Circuit, known: dict[int, str]) -> str:
-    """The fields of an earlier state of a circuit that differ from it; adds to the `known` ones."""
+    """The fields of an earlier state that differ from the circuit, as JSON; adds their texts to `known`."""
     texts = []
     for index, name in enumerate(RESTORED_FIELDS):
         if earlier[index] is not circuit[index]:
@@ -234,7 +236,7 @@ def _difference(policy: Policy, circuit: Circuit, earlier: Circuit, known: dict[
 
 
 def event_text(event: Event) -> str:
-    return "".join(_pieces(dump_event(event), 0))
+    return "".join(_encode(dump_event(event), 0))
 
 
 def read_policy(stored: Any) -> Policy:
@@ -246,7 +248,7 @@ def read_policy(stored: Any) -> Policy:
 
 
 def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
-    """The inverse of `circuit_text`. Raises `UnreadableRow`, or `Newer`."""
+    """The circuit of a stored state. Raises `UnreadableRow`, or `NewerSchema`."""
     try:
         circuit = load_circuit(policy, _values(stored))
         if circuit.key != key:
@@ -255,15 +257,15 @@ def read_circuit(policy: Policy, key: str, stored: Any) -> Circuit:
             raise WireError("its numbers are too large")
     except Exception as error:
         if isinstance(error, WireError) and "newer switchgear" in str(error):
-            raise Newer(f"the state of circuit {key!r} was {error}") from error
+            raise NewerSchema(f"the state of circuit {key!r} was {error}") from error
         raise UnreadableRow(f"its stored state cannot be read: {_short_error(error)}") from error
     return circuit
 
 
 def read_event(circuit: str, seq: int, stored: Any) -> Event:
-    """The inverse of `event_text`; an unreadable event becomes one that reports this.
+    """The inverse of `event_text`; an unreadable event is replaced by an event that reports this.
 
-    So the numbers have no gap, and readers of the stream get past it. Raises `Newer`.
+    So the numbers have no gap, and readers of the stream can continue. Raises `NewerSchema`.
     """
     try:
         event = load_event(_values(stored))
@@ -271,20 +273,20 @@ def read_event(circuit: str, seq: int, stored: Any) -> Event:
             raise WireError(f"it is number {event.seq} of {event.circuit!r}")
     except Exception as error:
         if isinstance(error, WireError) and "newer switchgear" in str(error):
-            raise Newer(f"event {seq} of circuit {circuit!r} was {error}") from error
+            raise NewerSchema(f"event {seq} of circuit {circuit!r} was {error}") from error
         why = f"this event cannot be read: {_short_error(error)}"
         kind, phase = EventKind.STATE_UNREADABLE, Phase.CLOSED
         return Event(circuit, seq, 0.0, kind, phase, phase, Mode.AUTO, 0, why, by="switchgear")
     return event
 
 
-def name(column: Any) -> str:
+def column_text(column: Any) -> str:
     """A text from a column that may be damaged."""
     return column.decode(errors="replace") if isinstance(column, bytes) else str(column)
 
 
-def whole(column: Any) -> int:
-    """A number from a column that may be damaged; 0 if it is none."""
+def column_number(column: Any) -> int:
+    """A number from a column that may be damaged; 0 if it is not a valid number."""
     return column if isinstance(column, int) and 0 <= column <= LARGEST - _AHEAD else 0
 
 
@@ -295,7 +297,7 @@ def _values(stored: Any) -> Any:
 
 
 def _short_error(error: Exception) -> str:
-    # Half characters, of which damaged texts are full, can be neither stored nor printed.
+    # Damaged texts contain lone surrogates, which can be neither stored nor printed.
     text = (str(error) or type(error).__name__).encode(errors="backslashreplace").decode()
     return text if len(text) <= 200 else f"{text[:200]}…"
 
@@ -307,7 +309,7 @@ MISSING = (
 )
 _FORMAT = b"switchgear 1"
 _LONGEST = 4096
-"""Bytes of a description; circuits with names that do not fit are not described."""
+"""Maximum size of a description in bytes; commits with longer names of circuits are not described."""
 
 _COUNT = """INSERT INTO meta VALUES ('commits', '1')
     ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1"""
@@ -320,7 +322,7 @@ class Commit(NamedTuple):
     key: str
     number: int
     at_ns: int
-    """When it was made, inside the transaction; on the machine's monotonic clock."""
+    """The time inside the transaction, in nanoseconds on the machine's monotonic clock."""
 
 
 class Head:
@@ -333,10 +335,10 @@ class Head:
         self._boot = _boot_text(boot)
 
     def write(self, commit: Commit) -> None:
-        """Describe a commit that was made. Never raises: an older description is as true."""
+        """Describe a commit. Never raises, because an older description is still correct."""
         key, number, at_ns = commit
         line = b"%s %d %d %s" % (self._boot, at_ns, number, key.encode(errors="replace"))
-        # Twice, so that what is read in the middle of a write is not taken for a description.
+        # Written twice, so that a partly written description is recognised.
         record = b"%s %d\n%s\n%s\n" % (_FORMAT, len(line), line, line)
         if len(record) > _LONGEST:
             return
@@ -359,35 +361,37 @@ class Head:
             os.close(file)
 
 
-def count(db: sqlite3.Connection) -> int:
-    """Count a commit that changes no circuit; its number. Inside the transaction."""
+def count_commit(db: sqlite3.Connection) -> int:
+    """Count a commit that changes no circuit, and return its number. Inside the transaction."""
     db.execute(_COUNT)
-    return whole(db.execute(_COUNTED).fetchone()[0])
+    return column_number(db.execute(_COUNTED).fetchone()[0])
 
 
 def remember_deletion(db: sqlite3.Connection, boot: str | None) -> None:
-    """Note when circuits were deleted, which is no loss. Inside the transaction that deletes."""
+    """Save when circuits were deleted, so that they do not count as lost. Inside the same transaction."""
     value = f"{_boot_text(boot).decode()} {time.monotonic_ns()}"
     db.execute("INSERT OR REPLACE INTO meta VALUES ('deleted', ?)", (value,))
 
 
-def lacks(db: sqlite3.Connection, commit: Commit, boot: str | None) -> bool:
-    """Whether the database is older than a commit that was made to it."""
+def lacks_commit(db: sqlite3.Connection, commit: Commit, boot: str | None) -> bool:
+    """Whether the database is older than this commit, which was made to it."""
     if not commit.key:
         found = db.execute(_COUNTED).fetchone()
-        return found is None or whole(found[0]) < commit.number
+        return found is None or column_number(found[0]) < commit.number
     version, deleted = db.execute(
         "SELECT (SELECT version FROM circuits WHERE key = ?), "
         "(SELECT value FROM meta WHERE name = 'deleted')",
         (commit.key,),
     ).fetchone()
-    if version is not None and not (whole(version) and version < commit.number):
-        return False  # as new, or a damaged row, which is no matter of the whole file
+    if version is not None and not (column_number(version) and version < commit.number):
+        return (
+            False  # as new as the commit, or one damaged row, which does not concern the whole file
+        )
     return not _is_later(deleted, commit, _boot_text(boot))
 
 
 def _is_later(deleted: object, commit: Commit, boot: bytes) -> bool:
-    """Whether circuits were deleted after a commit, perhaps the one that it changed."""
+    """Whether circuits were deleted after the commit, possibly the circuit that it changed."""
     if not isinstance(deleted, bytes):
         return False
     where, _, at_ns = deleted.partition(b" ")
@@ -399,7 +403,7 @@ def _boot_text(boot: str | None) -> bytes:
 
 
 def _parse_commit(record: bytes, boot: bytes) -> Commit | None:
-    """The commit of a description. Anything else than a whole one of this start is `None`."""
+    """The commit of a description; `None`: it is incomplete, or from another start of the machine."""
     start, _, rest = record.partition(b"\n")
     start, _, length = start.rpartition(b" ")
     if start != _FORMAT or not _is_number(length):
@@ -411,7 +415,7 @@ def _parse_commit(record: bytes, boot: bytes) -> Commit | None:
     if len(fields) != 4 or not (_is_number(fields[1]) and _is_number(fields[2])):
         return None
     where, at_ns, number, key = fields[0], int(fields[1]), int(fields[2]), fields[3]
-    if where != boot or at_ns > time.monotonic_ns() or not whole(number):
+    if where != boot or at_ns > time.monotonic_ns() or not column_number(number):
         return None
     return Commit(key.decode(errors="replace"), number, at_ns)
 
@@ -429,8 +433,8 @@ def undo(db: sqlite3.Connection) -> None:
 _PREFIX = "note:"
 
 
-def read(db: sqlite3.Connection, name: str, now_s: float) -> str | None:
-    """The note of that name; `None`: there is none that is still of use and can be read."""
+def read_note(db: sqlite3.Connection, name: str, now_s: float) -> str | None:
+    """The note with this name; `None`: there is none, or it has expired or cannot be read."""
     found = db.execute("SELECT value FROM meta WHERE name = ?", (_PREFIX + name,)).fetchone()
     if found is None or not isinstance(found[0], bytes):
         return None
@@ -441,8 +445,8 @@ def read(db: sqlite3.Connection, name: str, now_s: float) -> str | None:
         return None
 
 
-def write(db: sqlite3.Connection, name: str, text: str | None, until_s: float) -> None:
-    """Keep this note instead; `None`: none."""
+def write_note(db: sqlite3.Connection, name: str, text: str | None, until_s: float) -> None:
+    """Replace the note with this name; `None` removes it."""
     if text is None:
         db.execute("DELETE FROM meta WHERE name = ?", (_PREFIX + name,))
         return
@@ -450,7 +454,7 @@ def write(db: sqlite3.Connection, name: str, text: str | None, until_s: float) -
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_PREFIX + name, value))
 
 
-def forget(db: sqlite3.Connection, now_s: float) -> None:
+def remove_expired_notes(db: sqlite3.Connection, now_s: float) -> None:
     db.execute(
         "DELETE FROM meta WHERE name >= 'note:' AND name < 'note;' AND CAST(value AS REAL) <= ?",
         (now_s,),
@@ -461,7 +465,7 @@ T = TypeVar("T")
 
 TRIM_EVERY = 256
 KNOWN = 1024
-"""Number of circuits whose last state is kept parsed."""
+"""Maximum number of circuits whose last state is kept parsed."""
 
 _LOAD = f"SELECT {ROW} FROM circuits WHERE key = ?"  # noqa: S608  columns, not values
 _INSERT = """INSERT INTO circuits (version, phase, mode, seen_s, event_seq, state, policy, key)
@@ -474,17 +478,17 @@ _LAST_SEQ = "SELECT max(seq) FROM events WHERE circuit = ?"
 
 
 class _KnownCircuit(NamedTuple):
-    """A circuit as this process last saw it stored: equal text needs no parsing."""
+    """A circuit as this process last read or wrote it: an equal text needs no parsing."""
 
     circuit: Circuit
     policy: Policy
     state: bytes
     policy_text: bytes
-    written: Written = UNWRITTEN
+    written: FieldTexts = NO_TEXTS
 
 
 class Folding:
-    """Folds messages on a connection. Called under the lock of its link."""
+    """Applies messages on a connection. Called under the lock of its link."""
 
     def __init__(self, link: "Link", keep_events: int) -> None:
         self._link = link
@@ -494,7 +498,7 @@ class Folding:
     def fold(
         self, db: sqlite3.Connection, key: str, policy: Policy, message: Message, now_s: float
     ) -> Step:
-        """Fold a message in: load, `step`, save with the events; or only read, if that is all."""
+        """Apply a message: load, `step`, save with the events; only read if nothing changes."""
         known = self._known.get(key)
         if known is None or known.policy is not policy:
             known = _fit_to_policy(known, key, policy, now_s)
@@ -516,7 +520,7 @@ class Folding:
             raise
         except BaseException:
             if committing and not db.in_transaction:
-                last_commit.message = message  # an interrupt right behind the commit
+                last_commit.message = message  # the interrupt came right after the commit
             undo(db)
             raise
         if seen is not None:
@@ -534,13 +538,13 @@ class Folding:
         clock: Callable[[], float],
         work: Callable[[Transaction], T],
     ) -> T:
-        """Fold several messages and a note in one transaction."""
+        """Apply several messages and a note in one transaction."""
         try:
             db.execute("BEGIN IMMEDIATE")
             inside = _SqliteTransaction(self, db, name, clock())
             result = work(inside)
-            # One of the things that are committed together is enough.
-            number = count(db) if inside.keep_note() and not inside.seen else 0
+            # If a circuit is committed as well, describing that is enough.
+            number = count_commit(db) if inside.keep_note() and not inside.seen else 0
             at_ns = time.monotonic_ns()
             db.execute("COMMIT")
         except BaseException:
@@ -564,7 +568,7 @@ class Folding:
         *,
         seen: dict[str, _KnownCircuit],
     ) -> Step:
-        """Fold a message in, inside a transaction that has seen these circuits so far."""
+        """Apply a message inside a transaction; `seen` are the circuits that it has changed so far."""
         known = _fit_to_policy(seen.get(key) or self._known.get(key), key, policy, now_s)
         done, after = self._fold_in(db, known, message, now_s)
         if after is not None:
@@ -574,7 +578,7 @@ class Folding:
     def _peek(
         self, db: sqlite3.Connection, known: _KnownCircuit, message: Message, now_s: float
     ) -> Step | None:
-        """The answer, if it changes nothing in the store."""
+        """The result of a message that changes nothing; `None`: it needs a transaction."""
         key, policy = known.circuit.key, known.policy
         row = db.execute(_LOAD, (key,)).fetchone()
         if row is None:
@@ -597,7 +601,7 @@ class Folding:
     def _fold_in(
         self, db: sqlite3.Connection, known: _KnownCircuit, message: Message, now_s: float
     ) -> tuple[Step, _KnownCircuit | None]:
-        """Fold a message in, inside a transaction."""
+        """Apply a message inside a transaction."""
         seen, policy, state, policy_text, _ = known
         row = db.execute(_LOAD, (seen.key,)).fetchone()
         if row is None:
@@ -620,14 +624,14 @@ class Folding:
     def _start(
         self, db: sqlite3.Connection, known: _KnownCircuit, message: Message, now_s: float
     ) -> tuple[Step, _KnownCircuit | None]:
-        """Fold a message into a circuit that is not stored."""
+        """Apply a message to a circuit that is not stored."""
         key, policy = known.circuit.key, known.policy
-        # A circuit of that name may have been vacuumed away, and its events not yet.
+        # A circuit with this name may have been removed while its events are still stored.
         seq = self._last_seq(db, key)
         asides = self._link.asides()
         if asides:
             why = f"the store's file was damaged and is set aside as {asides[-1]}"
-            why += self._link.why_aside()
+            why += self._link.aside_reason()
             done = start_from_scratch(policy, key, message, now_s, why=why, event_seq=seq)
         else:
             fresh = policy.start(key, now_s)._replace(event_seq=seq)
@@ -646,13 +650,13 @@ class Folding:
         *,
         why: str,
     ) -> tuple[Step, _KnownCircuit | None]:
-        """Fold a message into a circuit whose row cannot be read, and keep what the row held."""
+        """Apply a message to a circuit whose row cannot be read, and keep the content of the row."""
         key = known.circuit.key
         self._keep_unreadable(db, key, row, now_s, why)
-        seq = max(whole(row.event_seq), self._last_seq(db, key))
+        seq = max(column_number(row.event_seq), self._last_seq(db, key))
         done = start_from_scratch(known.policy, key, message, now_s, why=why, event_seq=seq)
-        # Versions rise, so that an older state is never taken for a newer one.
-        version = done.circuit.version + whole(row.version)
+        # Versions only increase, so that an older state is never taken for a newer one.
+        version = done.circuit.version + column_number(row.version)
         done = done._replace(circuit=done.circuit._replace(version=version))
         return done, self._save(db, known, row._replace(policy=None), done.circuit, done.events)
 
@@ -664,9 +668,9 @@ class Folding:
         circuit: Circuit,
         events: Sequence[Event],
     ) -> _KnownCircuit:
-        texts = written(known.policy, circuit, known.written)
+        texts = field_texts(known.policy, circuit, known.written)
         state = texts.text()
-        # The plain texts of the enum members; `value` is a slow property.
+        # `_value_`, because `value` of an enum member is a slow property.
         phase, mode = circuit.phase._value_, circuit.mode._value_
         values = (circuit.version, phase, mode, circuit.seen_s, circuit.event_seq, state)
         if row is None:
@@ -690,14 +694,14 @@ class Folding:
                 db.execute("DELETE FROM events WHERE cursor <= ?", (newest - self.keep_events,))
 
     def seen(self, key: str, row: CircuitRow) -> StoredCircuit | None:
-        """The circuit of a row, if it is unchanged."""
+        """The circuit of a row without parsing; `None`: the row has changed."""
         known = self._known.get(key)
         if known and known.state == row.state and known.policy_text == row.policy:
             return StoredCircuit(known.circuit, known.policy)
         return None
 
     def _read(self, known: _KnownCircuit, row: CircuitRow) -> Circuit:
-        """The circuit of a row; parsed only if it has changed."""
+        """The circuit of a row, parsed only if the row has changed."""
         if row.state == known.state:
             return known.circuit
         return read_circuit(known.policy, known.circuit.key, row.state)
@@ -710,7 +714,7 @@ class Folding:
     def _check_policy(
         self, db: sqlite3.Connection, key: str, row: CircuitRow, now_s: float
     ) -> None:
-        """A policy is replaced by the one that judges now; one that cannot be read is kept, too."""
+        """Keep a copy of a stored policy that cannot be read, because the current policy replaces it."""
         try:
             read_policy(row.policy)
         except UnreadableRow as why:
@@ -725,7 +729,7 @@ class Folding:
         )
 
     def _last_seq(self, db: sqlite3.Connection, key: str) -> int:
-        return whole(db.execute(_LAST_SEQ, (key,)).fetchone()[0])
+        return column_number(db.execute(_LAST_SEQ, (key,)).fetchone()[0])
 
     def put(
         self, db: sqlite3.Connection, found: StoredCircuit, events: Sequence[Event], now_s: float
@@ -735,11 +739,11 @@ class Folding:
         row = db.execute(_LOAD, (circuit.key,)).fetchone()
         if row is not None:
             row = CircuitRow(*row)
-            if whole(row.version) >= circuit.version:
+            if column_number(row.version) >= circuit.version:
                 return False
             self._keep_if_unreadable(db, circuit.key, row, now_s)
         self._add_events(db, events)
-        # The events here may have gone on further; their numbers are never used twice.
+        # There may be later events here, and no number is used twice.
         seq = max(circuit.event_seq, self._last_seq(db, circuit.key))
         known = _KnownCircuit(circuit, policy, b"", policy_text(policy).encode())
         self._save(db, known, row, circuit._replace(event_seq=seq), ())
@@ -755,7 +759,7 @@ class Folding:
 
 
 class _SqliteTransaction:
-    """A transaction on a connection, under the lock of its link."""
+    """A transaction on a connection. Used under the lock of its link."""
 
     __slots__ = ("_before", "_db", "_folding", "_name", "keep_s", "note", "now_s", "seen")
 
@@ -765,7 +769,7 @@ class _SqliteTransaction:
         self._name = name
         self.now_s = now_s
         self.keep_s = NOTE_S
-        self.note = self._before = read(db, name, now_s)
+        self.note = self._before = read_note(db, name, now_s)
         self.seen: dict[str, _KnownCircuit] = {}
 
     def apply(self, key: str, policy: Policy, message: Message) -> Step:
@@ -773,17 +777,17 @@ class _SqliteTransaction:
         return folding.fold_inside(db, key, policy, message, self.now_s, seen=self.seen)
 
     def keep_note(self) -> bool:
-        """Write the note, if it is another one; whether it was written."""
+        """Write the note if it has changed; return whether it was written."""
         if self.note == self._before:
             return False
-        write(self._db, self._name, self.note, self.now_s + self.keep_s)
+        write_note(self._db, self._name, self.note, self.now_s + self.keep_s)
         return True
 
 
 def _fit_to_policy(
     known: _KnownCircuit | None, key: str, policy: Policy, now_s: float
 ) -> _KnownCircuit:
-    """What is known of a circuit, if this policy judged it; else a fresh one."""
+    """What is known of a circuit if this policy evaluated it, else a new circuit."""
     if known is not None and (known.policy is policy or known.policy == policy):
         return known
     text = policy_text(policy).encode()

@@ -1,6 +1,6 @@
-"""The store: messages, and queries for readers.
+"""The SQLite store: messages, and queries for readers.
 
-One `BEGIN IMMEDIATE` transaction per message: load, `step`, save with the events. A message that
+Each message is one `BEGIN IMMEDIATE` transaction: load, `step`, save with the events. A message that
 changes nothing only reads.
 """
 
@@ -41,9 +41,9 @@ from switchgear._stores.sqlite.fold import (
     CircuitRow,
     Commit,
     Folding,
-    Newer,
+    NewerSchema,
     UnreadableRow,
-    count,
+    count_commit,
     remember_deletion,
     undo,
 )
@@ -53,12 +53,12 @@ from switchgear._text.glob import is_plain, matcher, prefix
 
 T = TypeVar("T")
 
-LOOK_S = 0.05
+CHECK_S = 0.05
 """Seconds between two checks whether the open file is still the one at the path."""
 
 
 class Link:
-    """Opens the file on first use, and again when necessary. Thread-safe and fork-safe."""
+    """The connection to the file, opened on first use and again when necessary. Thread-safe and fork-safe."""
 
     def __init__(self, file: DatabaseFile, busy_timeout_s: float) -> None:
         self.label: str = file.label
@@ -69,10 +69,10 @@ class Link:
         self._opened_by = 0
         self._stamps: dict[str, str] = {}
         self._gave_up_s = 0.0
-        self._look_at_s = 0.0
+        self._check_at_s = 0.0
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run a function with the connection; again, if the file was replaced."""
+        """Run a function with the connection, and again if the file was replaced in the meantime."""
         if self._lock.is_mine():
             raise StoreUnavailable(
                 self.label,
@@ -82,7 +82,7 @@ class Link:
         asked_s = time.monotonic()
         with self._lock:
             if self._gave_up_s > asked_s:
-                # A thread behind one that gave up has waited as long.
+                # Another thread gave up after this one began to wait, so this one has waited as long.
                 raise locked_too_long(self.label, self._busy_timeout_s)
             for _ in range(5):
                 try:
@@ -93,20 +93,20 @@ class Link:
                 except sqlite3.Error as error:
                     self._set_aside_damaged(error)
                     continue
-                except Newer as newer:
+                except NewerSchema as newer:
                     raise self.too_new(newer) from None
                 except BaseException:
-                    self._undo()  # an interrupt right behind a BEGIN
+                    self._undo()  # an interrupt may have come right after a BEGIN
                     raise
-                if asked_s < self._look_at_s:
+                if asked_s < self._check_at_s:
                     return result
-                # Checked after the commit: what went into a file that was moved away is repeated.
+                # Checked after the commit: work on a file that was moved away is repeated.
                 if opened.identity == self._file.identity():
-                    self._look_at_s = asked_s + LOOK_S
+                    self._check_at_s = asked_s + CHECK_S
                     if opened.read_only:
-                        self._let_go()  # the next look must see what others wrote
+                        self._close_file()  # the next read must see what other processes wrote
                     return result
-                self._let_go()
+                self._close_file()
             raise StoreUnavailable(
                 self.label,
                 "the file is replaced again and again",
@@ -124,7 +124,7 @@ class Link:
             db.execute("BEGIN IMMEDIATE")
             before = db.total_changes
             result = work(db, *arguments)
-            number = count(db) if db.total_changes != before else 0
+            number = count_commit(db) if db.total_changes != before else 0
             at_ns = time.monotonic_ns()
             db.execute("COMMIT")
         except BaseException:
@@ -135,7 +135,7 @@ class Link:
         return result
 
     def committed(self, key: str, number: int, at_ns: int) -> None:
-        """Describe a commit that was made just now. Under the lock."""
+        """Describe the last commit in the head file. Under the lock."""
         opened = self._opened
         if opened is not None and opened.head is not None:
             opened.head.write(Commit(key, number, at_ns))
@@ -150,9 +150,11 @@ class Link:
         if opened is not None:
             if self._opened_by == os.getpid():
                 if opened.db.in_transaction:
-                    undo(opened.db)  # a second interrupt may have come in the middle of an undo
+                    undo(opened.db)  # a second interrupt may have stopped an earlier rollback
                 return opened
-            _never_close(opened.db)  # the parent's: not even closing it would be safe here
+            _never_close(
+                opened.db
+            )  # it belongs to the parent, and even closing it is not safe here
             self._opened = None
         try:
             self._opened = opened = self._file.open()
@@ -171,65 +173,65 @@ class Link:
             except OSError as cause:
                 raise from_system(self.label, cause) from error
             except sqlite3.Error as cause:
-                raise self._file.trouble(cause) from error
-            self._let_go()
+                raise self._file.store_error(cause) from error
+            self._close_file()
             return
         if opened is not None and opened.read_only:
-            self._let_go()
+            self._close_file()
         if is_locked(error):
             self._gave_up_s = time.monotonic()
-        raise self._file.trouble(error) from error
+        raise self._file.store_error(error) from error
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         opened, self._opened = self._opened, None
-        self._look_at_s = 0.0
+        self._check_at_s = 0.0
         if opened is not None:
             if self._opened_by == os.getpid():
                 opened.close()
             else:
                 _never_close(opened.db)
 
-    def too_new(self, newer: Newer) -> StoreTooNew:
+    def too_new(self, newer: NewerSchema) -> StoreTooNew:
         """The error for a row that a newer Switchgear wrote."""
         return StoreTooNew(self.label, str(newer), "use the newer Switchgear that wrote it")
 
     def asides(self) -> list[str]:
-        """Files that were set aside before this one was created, and that still exist."""
-        stamps = [stamp for stamp in self._stamps if self._file.lies_aside(stamp)]
-        return [self._file.aside(stamp) for stamp in stamps]
+        """The paths of the damaged files that were set aside before this file was created, and still exist."""
+        stamps = [stamp for stamp in self._stamps if self._file.aside_exists(stamp)]
+        return [self._file.aside_path(stamp) for stamp in stamps]
 
-    def why_aside(self) -> str:
-        """Why the newest of them was set aside, in parentheses; "": not known."""
-        whys = [why for stamp, why in self._stamps.items() if self._file.lies_aside(stamp)]
-        return f" ({whys[-1]})" if whys and whys[-1] else ""
+    def aside_reason(self) -> str:
+        """Why the newest of these files was set aside, in parentheses; "": unknown."""
+        reasons = [why for stamp, why in self._stamps.items() if self._file.aside_exists(stamp)]
+        return f" ({reasons[-1]})" if reasons and reasons[-1] else ""
 
     def close(self) -> None:
         """Close the file. Idempotent; the next use opens it again."""
         with self._lock:
-            self._let_go()
+            self._close_file()
 
     def __del__(self) -> None:
-        # A store that is garbage-collected closes, too, but only what its own process opened.
+        # Closes the file with a garbage-collected store, but only if this process opened it.
         if getattr(self, "_opened", None) is not None and self._opened_by == os.getpid():
-            self._let_go()
+            self._close_file()
 
 
 def _never_close(db: sqlite3.Connection) -> None:
-    """Keep a parent's connection alive in a forked child until the child's end, and after it.
+    """Keep the connection of the parent process alive in a forked child until the child ends.
 
-    Closing it would undo a transaction that the parent is in the middle of.
+    Closing it could undo a transaction that the parent has begun.
     """
-    import ctypes  # noqa: PLC0415  seldom needed
+    import ctypes  # noqa: PLC0415  rarely needed
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 
 
 LINES_PAGE = 1000
-"""How many lines are read at a time, so that no reader keeps the log from shrinking."""
+"""Number of lines that are read at a time, so that no reader keeps the write-ahead log from shrinking."""
 
 
 class SqliteLedger:
-    """Over the connection of a store. Safe to share between threads and, by path, processes."""
+    """The ledger of a SQLite store. Can be shared between threads and, by path, between processes."""
 
     def __init__(self, link: Link, clock: Clock) -> None:
         self.label: str = link.label
@@ -237,15 +239,15 @@ class SqliteLedger:
         self._link = link
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """Load, amend, save with the lines, under the writer's lock of the file."""
-        self.now_s()  # learns the clock of the file, which it cannot inside of a transaction
+        """As in `Ledger.amend`, in a transaction that excludes other writers."""
+        self.now_s()  # reads the clock of the file, which is impossible inside the transaction
         return self._link.run(self._link.transact, self._amend, shelf, key, work)
 
     def value(self, shelf: str, key: str) -> Any:
         return self._link.run(self._read, shelf, key)
 
     def keys(self, shelf: str) -> list[str]:
-        return [fold.name(key) for (key,) in self._link.run(_keys, shelf)]
+        return [fold.column_text(key) for (key,) in self._link.run(_keys, shelf)]
 
     def lines(self, shelf: str, key: str) -> Iterator[Any]:
         """All lines of a value, oldest first; a page at a time."""
@@ -276,21 +278,21 @@ class SqliteLedger:
         return done.answer
 
     def _read(self, db: sqlite3.Connection, shelf: str, key: str) -> Any:
-        """The value of a row. Raises `StoreCorrupt` if it may have been in a damaged file."""
+        """The value of a key; `None`: there is none. Raises `StoreCorrupt` if it may have been in a damaged file."""
         select = "SELECT value FROM ledger_values WHERE shelf = ? AND key = ?"
         found = db.execute(select, (shelf, key)).fetchone()
         if found is not None and found[0] is not None:
             return from_text(self.label, f"{shelf} {key!r}", found[0])
         if asides := self._link.asides():
             why = f"{shelf} {key!r} may have been in a damaged file, set aside as {asides[-1]}"
-            why += self._link.why_aside()
+            why += self._link.aside_reason()
             raise StoreCorrupt(self.label, why, "look at it, then move it away")
         return None
 
 
 def _remove(db: sqlite3.Connection, shelf: str, key: str) -> None:
     for table in ("ledger_values", "ledger_lines"):
-        db.execute(f"DELETE FROM {table} WHERE shelf = ? AND key = ?", (shelf, key))  # noqa: S608  our names
+        db.execute(f"DELETE FROM {table} WHERE shelf = ? AND key = ?", (shelf, key))  # noqa: S608  constants
 
 
 def _keys(db: sqlite3.Connection, shelf: str) -> list[Any]:
@@ -308,12 +310,12 @@ def _ledger_page(db: sqlite3.Connection, shelf: str, key: str, last: int) -> lis
 
 
 SLOTS = 512
-"""Number of slots; circuits with the same slot wake each other without need."""
+"""Number of slots; a failure of one circuit also warms the other circuits of its slot."""
 _SIZE = SLOTS * 8
 
 
 class Marks:
-    """The times of the last failures. Thread-safe: a slot is read and written whole."""
+    """The times of the last failures, in a file that processes share. Thread-safe: a slot is written whole."""
 
     def __init__(self, path: str) -> None:
         self._path = path + ".warm"
@@ -324,13 +326,13 @@ class Marks:
     def set(self, key: str, at_s: float) -> None:
         view = self._view if self._tried else self._opened()
         if view is not None:
-            last = self._last  # one read: another thread may replace it
+            last = self._last  # read once, because another thread may replace it
             if last[0] != key:
                 self._last = last = key, _slot(key)
             view[last[1]] = at_s
 
     def of(self, key: str) -> Callable[[], float]:
-        """When a circuit last failed, as far as known; 0: never."""
+        """A function that returns when a circuit last failed; 0: unknown."""
         view = self._view if self._tried else self._opened()
         return float if view is None else partial(view.__getitem__, _slot(key))
 
@@ -338,39 +340,38 @@ class Marks:
         try:
             self._view = _map_file(self._path)
         except (OSError, ValueError):
-            self._view = None  # read-only, full, no regular file: then without
+            self._view = None  # read-only, full or not a regular file: works without marks
         self._tried = True
         return self._view
 
 
 def _slot(key: str) -> int:
-    from zlib import crc32  # noqa: PLC0415  a hook seldom needs it
+    from zlib import crc32  # noqa: PLC0415  hooks rarely need it
 
     return crc32(key.encode(errors="replace")) % SLOTS
 
 
 def _map_file(path: str) -> "memoryview[float]":
-    import mmap  # noqa: PLC0415  a hook seldom needs it
+    import mmap  # noqa: PLC0415  hooks rarely need it
 
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.open(path, flags, 0o600)
     try:
-        there = os.fstat(file)
-        if not stat.S_ISREG(there.st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("it is not a regular file")
-        if there.st_size < _SIZE:
-            os.posix_fallocate(
-                file, 0, _SIZE
-            )  # writing into a hole on a full disk would kill the process
+        if status.st_size < _SIZE:
+            # Without it, writing into a hole of the file on a full disk would kill the process.
+            os.posix_fallocate(file, 0, _SIZE)
         return memoryview(mmap.mmap(file, _SIZE)).cast("d")
     finally:
         os.close(file)
 
 
 PAGE = 500
-"""How many circuits `find` reads at a time, so that no reader keeps the log from shrinking."""
+"""Number of circuits that `find` reads at a time, so that no reader keeps the write-ahead log from shrinking."""
 POLICIES = 256
-"""How many stored policies are kept parsed for readers."""
+"""Maximum number of stored policies that are kept parsed for readers."""
 
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -378,21 +379,24 @@ _TIME_NAMESPACE = "/proc/self/ns/time"
 
 
 def boot_name() -> str | None:
-    """Which start of which machine this is; processes with the same name count alike."""
+    """The name of this start of this machine; `None`: unknown. Processes with the same name share a clock."""
     try:
         with open(_BOOT_ID, encoding="utf-8") as file:
             boot = file.read().strip()
     except (OSError, ValueError):
         return None
     try:
-        # A container may have moved its own count of time since the start.
+        # A container may have its own offset of the time since the start.
         return f"{boot}/{os.stat(_TIME_NAMESPACE).st_ino}"
     except OSError:
         return boot
 
 
 class BootClock:
-    """Seconds since the epoch. Thread-safe: every operation is one read or one assignment."""
+    """Seconds since the epoch: the time since the machine started, plus an anchor that processes share.
+
+    Setting the wall clock does not move it. Thread-safe: every operation is one read or one assignment.
+    """
 
     __slots__ = ("_name", "anchor_s", "is_shared", "read")
 
@@ -401,7 +405,7 @@ class BootClock:
         self.read: Clock = time.time
         if self._name is not None:
             self.read = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-        # Until the shared anchor is known, a local one: time continues while the file is missing.
+        # A local anchor until the shared one is known, so that there is a time without the file.
         self.anchor_s: float = self._own_anchor_s()
         self.is_shared: bool = self._name is None
 
@@ -410,11 +414,11 @@ class BootClock:
 
     @property
     def name(self) -> str | None:
-        """Which start of which machine this is; `None`: not known."""
+        """The name of this start of this machine; `None`: unknown."""
         return self._name
 
     def learn(self, db: sqlite3.Connection) -> bool:
-        """Take the anchor that others use; false if there is none yet. ValueError: not a number."""
+        """Use the anchor in the file; false: there is none yet. Raises ValueError if it is not a number."""
         if self._name is None:
             return True
         found = db.execute("SELECT value FROM meta WHERE name = ?", (self._key(),)).fetchone()
@@ -425,10 +429,10 @@ class BootClock:
         return True
 
     def teach(self, db: sqlite3.Connection) -> None:
-        """Write the anchor for other processes. In a transaction, after `learn` found none."""
-        if not self.is_shared:  # else the file is a new one, and time must not jump because of it
+        """Write the anchor for other processes, in a transaction, after `learn` found none."""
+        if not self.is_shared:  # in a new file, the shared anchor stays, so that time does not jump
             self.anchor_s = self._own_anchor_s()
-        # Anchors of earlier starts are of no use any longer.
+        # Anchors of earlier starts of the machine are no longer needed.
         db.execute("DELETE FROM meta WHERE name >= 'clock:' AND name < 'clock;'")
         db.execute("INSERT INTO meta VALUES (?, ?)", (self._key(), repr(self.anchor_s)))
         self.is_shared = True
@@ -445,20 +449,19 @@ class BootClock:
 class SqliteStore:
     """Keeps circuits in a file. Can be shared between threads and, by path, between processes.
 
-    - `path`: the file; it is made with mode 0600 at the first use, its folder with 0700.
-    - `clock`: seconds since the epoch, for tests. Default: a clock that all processes of this
+    - `path`: the file; it is created with mode 0600 on first use, its folder with 0700.
+    - `clock`: returns seconds since the epoch, for tests. Default: a clock that all processes of this
       machine share and that setting the wall clock does not move.
-    - `busy_timeout_s` (5): how long to wait for other processes before `StoreUnavailable`.
-    - `refresh_s` (0.1): how old a snapshot of a circuit may get in a breaker.
-    - `keep_events` (10,000): how many events are kept, give or take 256.
+    - `busy_timeout_s` (5): seconds to wait for other processes before `StoreUnavailable` is raised.
+    - `refresh_s` (0.1): maximum age in seconds of a breaker's snapshot of a circuit.
+    - `keep_events` (10,000): number of events that are kept, plus or minus 256.
 
-    A killed process loses nothing that was confirmed. A power failure may lose the last
-    seconds (`synchronous=NORMAL`: the file stays whole, its newest transactions may be missing),
-    because waiting for the disk would cost each message milliseconds.
+    A killed process loses nothing that was committed. A power failure may lose the last seconds
+    (`synchronous=NORMAL`: the file stays intact, its newest transactions may be missing), because
+    waiting for the disk would cost each message milliseconds.
 
-    A damaged file, or one that lacks commits, is moved aside and a new one is created; circuits then
-    start from scratch, with an event, until an operator has removed the file that was moved
-    aside.
+    A file that is damaged or lacks commits is set aside, and a new file is created. New circuits then
+    start with an event that says so, until an operator has removed the file that was set aside.
 
     >>> import tempfile, os
     >>> store = SqliteStore(os.path.join(tempfile.mkdtemp(), "state.db"))
@@ -493,17 +496,17 @@ class SqliteStore:
         self._process = 0, ""
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """Load the circuit (or start it), `step` it, save it with its events: all or nothing."""
+        """Load or start the circuit, apply the message, save the circuit and its events: all or nothing."""
         if isinstance(message, Record) and message.signal.ok is False and message.signal.count:
             self._marks.set(key, now_s)
         return self._link.run(self._folding.fold, key, policy, message, now_s)
 
     async def aapply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """The same in a thread, without blocking the event loop. It ends although a task is cancelled."""
+        """`apply` in a thread, without blocking the event loop; it completes even if the task is cancelled."""
         return await run_in_thread(partial(self.apply, key, policy, message, now_s))
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """Messages to several circuits and a note, in one `BEGIN IMMEDIATE` transaction."""
+        """As in `Store.transact`, in one `BEGIN IMMEDIATE` transaction."""
         done: T = self._link.run(self._folding.transact, name, self._clock, work)
         return done
 
@@ -513,8 +516,8 @@ class SqliteStore:
         if self._clock is not clock:
             return self._clock()
         if not clock.is_shared:
-            with suppress(StoreError):  # until the file can be opened, an anchor of our own
-                self._link.run(_nothing)
+            with suppress(StoreError):  # without the file, the local anchor applies
+                self._link.run(_open_only)
         return clock.read() + clock.anchor_s
 
     def get(self, key: str) -> StoredCircuit | None:
@@ -528,9 +531,9 @@ class SqliteStore:
             raise self._corrupt(f"circuit {key!r}: {why}") from None
 
     def find(self, glob: str = "*") -> Iterator[StoredCircuit]:
-        """The circuits whose names match, sorted by name.
+        """The circuits whose names match a glob, sorted by name.
 
-        Those that cannot be read do not hide the others: `StoreCorrupt` comes after the last.
+        If some circuits cannot be read, the others are returned first, and then `StoreCorrupt` is raised.
         """
         unreadable: list[str] = []
         for key, row in self._rows(glob):
@@ -543,12 +546,12 @@ class SqliteStore:
             raise self._corrupt(f"{number} cannot be read; the first is {unreadable[0]}")
 
     def lost(self) -> StoreCorrupt | None:
-        """Why a missing circuit may be lost: a damaged file was set aside."""
-        self._link.run(_nothing)
+        """Why a missing circuit may be lost: a damaged file was set aside. `None`: nothing is known to be lost."""
+        self._link.run(_open_only)
         asides = self._link.asides()
         if not asides:
             return None
-        aside = asides[-1] + self._link.why_aside()
+        aside = asides[-1] + self._link.aside_reason()
         why = f"a damaged file was set aside as {aside}; its content is not in the new file"
         return StoreCorrupt(self.label, why, "look at it, then move it away")
 
@@ -557,17 +560,17 @@ class SqliteStore:
     ) -> list[Entry]:
         """The events after a cursor, oldest first; without a cursor the newest events, oldest first."""
         try:
-            behind = None if after is None else int(after)
+            after_number = None if after is None else int(after)
         except ValueError:
             raise ValueError(f"after is {after!r}: it must be a cursor of this stream") from None
-        return self._link.run(_events, behind, glob, limit)
+        return self._link.run(_events, after_number, glob, limit)
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """Save a circuit from elsewhere; false: the store has the same or a newer version."""
+        """Save a circuit of another store; false: this store has the same or a newer version."""
         return self._link.write(self._folding.put, found, events, self.now_s())
 
     def retain(self, *, keep_events: int, idle_s: float) -> None:
-        """Keep this many events from now on; circuits are removed by `vacuum` only."""
+        """Keep `keep_events` events from now on; only `vacuum` removes circuits."""
         del idle_s
         self._folding.keep_events = keep_events
 
@@ -578,23 +581,23 @@ class SqliteStore:
         return gone
 
     def forget(self, key: str) -> bool:
-        """Remove one circuit and its events, whatever its state; false: there was none."""
+        """Remove one circuit and its events, whatever its state; false: it did not exist."""
         return self._link.write(_forget, key, self._boot_clock.name)
 
     def operator_digest(self) -> str | None:
-        """The digest of the token that overrides need."""
+        """The SHA-256 of the token that overrides need; `None`: they need none."""
         return self._link.run(_operator_digest)
 
     def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
-        """Replace the digest, unless it is another one now."""
+        """Replace the digest `instead_of`, or remove it; false: the stored digest is another one."""
         return self._link.write(_set_operator_digest, digest, instead_of)
 
     def ledger(self) -> SqliteLedger:
-        """Where budgets and locks are kept."""
+        """The ledger for budgets and locks."""
         return SqliteLedger(self._link, self.now_s)
 
     def failure_mark(self, key: str) -> Callable[[], float]:
-        """When a process last reported a failure of a circuit; 0: none is known."""
+        """A function that returns when a process last reported a failure of a circuit; 0: unknown."""
         return self._marks.of(key)
 
     def process(self) -> str:
@@ -607,14 +610,14 @@ class SqliteStore:
         """Does nothing, because a file does not push: breakers read it every `refresh_s` seconds."""
 
     def facts(self) -> dict[str, str]:
-        """Versions, sizes and counts, after a check of the whole file. Raises if it is damaged."""
+        """Versions, sizes and counts, after a check of the whole file. Raises `StoreCorrupt` on damage."""
         facts = self._link.run(_facts)
         if facts["integrity"] != "ok":
             raise self._corrupt(f"the integrity check reports {facts['integrity']!r}")
         facts["file"] = self._path
         facts["size"] = f"{os.stat(self._path).st_size} bytes"
         asides = ", ".join(self._link.asides())
-        facts["set aside"] = f"{asides}{self._link.why_aside()}" if asides else "nothing"
+        facts["set aside"] = f"{asides}{self._link.aside_reason()}" if asides else "nothing"
         return facts
 
     def close(self) -> None:
@@ -650,7 +653,7 @@ class SqliteStore:
             self._policies[row.policy] = policy
         try:
             return StoredCircuit(fold.read_circuit(policy, key, row.state), policy)
-        except Newer as newer:
+        except NewerSchema as newer:
             raise self._link.too_new(newer) from None
 
     def _corrupt(self, why: str) -> StoreCorrupt:
@@ -658,8 +661,8 @@ class SqliteStore:
         return StoreCorrupt(self.label, why, what)
 
 
-def _nothing(_: sqlite3.Connection) -> None:
-    """Opening the file is enough."""
+def _open_only(_: sqlite3.Connection) -> None:
+    """Do nothing: `Link.run` has opened the file."""
 
 
 def _load(db: sqlite3.Connection, key: str) -> CircuitRow | None:
@@ -670,23 +673,23 @@ def _load(db: sqlite3.Connection, key: str) -> CircuitRow | None:
 def _page(db: sqlite3.Connection, operator: str, key: str) -> list[tuple[str, CircuitRow]]:
     select = f"SELECT key, {ROW} FROM circuits WHERE key {operator} ? ORDER BY key LIMIT {PAGE}"  # noqa: S608
     found = db.execute(select, (key,)).fetchall()
-    return [(fold.name(key), CircuitRow(*columns)) for key, *columns in found]
+    return [(fold.column_text(key), CircuitRow(*columns)) for key, *columns in found]
 
 
-def _events(db: sqlite3.Connection, behind: int | None, glob: str, limit: int) -> list[Entry]:
+def _events(db: sqlite3.Connection, after_number: int | None, glob: str, limit: int) -> list[Entry]:
     matches = matcher(glob)
     select = "SELECT cursor, circuit, seq, event FROM events WHERE cursor > ? ORDER BY cursor"
-    if behind is None:
+    if after_number is None:
         select += " DESC"
     entries: list[Entry] = []
-    found = db.execute(select, (-1 if behind is None else min(behind, fold.LARGEST),))
+    found = db.execute(select, (-1 if after_number is None else min(after_number, fold.LARGEST),))
     for cursor, circuit, seq, event in found:
         if len(entries) >= limit:
             break
-        if matches(key := fold.name(circuit)):
-            entries.append(Entry(str(cursor), fold.read_event(key, fold.whole(seq), event)))
+        if matches(key := fold.column_text(circuit)):
+            entries.append(Entry(str(cursor), fold.read_event(key, fold.column_number(seq), event)))
     found.close()
-    return entries[::-1] if behind is None else entries
+    return entries[::-1] if after_number is None else entries
 
 
 def _vacuum(
@@ -700,7 +703,7 @@ def _vacuum(
     )
     if circuits.rowcount:
         remember_deletion(db, boot)
-    fold.forget(db, now_s)
+    fold.remove_expired_notes(db, now_s)
     return Vacuumed(circuits.rowcount, events.rowcount)
 
 
@@ -714,7 +717,7 @@ def _forget(db: sqlite3.Connection, key: str, boot: str | None) -> bool:
 
 def _operator_digest(db: sqlite3.Connection) -> str | None:
     found = db.execute("SELECT value FROM meta WHERE name = 'operator_token_sha256'").fetchone()
-    return None if found is None else fold.name(found[0])
+    return None if found is None else fold.column_text(found[0])
 
 
 def _set_operator_digest(
@@ -729,7 +732,7 @@ def _set_operator_digest(
 
 
 def _shrink(db: sqlite3.Connection) -> None:
-    # As a script, because `execute` would let the first go on for a single page only.
+    # As a script, because with `execute` the first statement would release only one page.
     db.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -740,7 +743,7 @@ def _facts(db: sqlite3.Connection) -> dict[str, str]:
         ("layout", "user_version"),
         ("integrity", "quick_check(1)"),
     ):
-        facts[name] = fold.name(db.execute(f"PRAGMA {pragma}").fetchone()[0])
+        facts[name] = fold.column_text(db.execute(f"PRAGMA {pragma}").fetchone()[0])
     for table in ("circuits", "events", "unreadable"):
         facts[table] = str(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
     return facts
