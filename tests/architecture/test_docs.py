@@ -17,7 +17,7 @@ import pytest
 import switchgear
 from switchgear import detectors
 from switchgear._agents.registry import AGENTS
-from switchgear._stores.redis.clients import BY_WORD
+from switchgear._stores.redis.clients import ERRORS_BY_WORD
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -360,7 +360,7 @@ def test_every_error_message_is_explained_in_troubleshooting() -> None:
 
 def test_everything_that_a_redis_server_may_object_to_is_explained_in_troubleshooting() -> None:
     page = " ".join((DOCS / "troubleshooting.md").read_text(encoding="utf-8").split())
-    missing = [why for _, _, why, _ in BY_WORD if why not in page]
+    missing = [why for _, _, why, _ in ERRORS_BY_WORD if why not in page]
     assert not missing, f"docs/troubleshooting.md does not explain {missing}"
 
 

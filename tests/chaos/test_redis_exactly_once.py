@@ -128,7 +128,7 @@ def test_a_failure_and_the_successes_sent_with_it_are_counted_once(
                     proxy.next_fault = ["pass"] * position + [fault]
                 breaker.call(int)
                 breaker.call(int)
-                store._protocol.known.heat(key, hot=hot)
+                store._protocol.known.set_hot(key, hot=hot)
                 breaker.record(BAD)
             proxy.next_fault = []
             eventually(partial(_is_told, panel, breaker), "the store has been told")
@@ -229,7 +229,7 @@ def test_a_queued_message_whose_connection_breaks_is_counted_once(server: Server
     with store_behind(server) as (store, proxy):
         store.apply("api", CALM, FAILED, store.now_s())
         for _ in range(20):
-            store._protocol.known.heat("api", hot=True)
+            store._protocol.known.set_hot("api", hot=True)
             proxy.next_fault = ["cut"]
             store.apply("api", CALM, FAILED, store.now_s())
     assert failed_of(server) == 21
@@ -320,7 +320,7 @@ def test_a_message_that_gets_the_reply_to_another_call_is_counted_once(
         for position in range(12):
             proxy.next_fault = ["pass"] * position + [fault]
             for _ in range(4):
-                store._protocol.known.heat("api", hot=hot)
+                store._protocol.known.set_hot("api", hot=hot)
                 _told(store)
             proxy.next_fault = []
         assert proxy.counts[fault] >= 4
@@ -334,7 +334,7 @@ def test_the_same_holds_for_tasks(server: Server, fault: str) -> None:
         for position in range(12):
             proxy.next_fault = ["pass"] * position + [fault]
             for _ in range(4):
-                store._protocol.known.heat("api", hot=position % 2 == 0)
+                store._protocol.known.set_hot("api", hot=position % 2 == 0)
                 in_doubt: str | None = None
                 while True:
                     try:
@@ -363,7 +363,7 @@ def test_two_writers_are_counted_once_whichever_reply_is_not_theirs(
 
             def work(store: RedisStore, key: str = key) -> None:
                 for _ in range(6):
-                    store._protocol.known.heat(key, hot=True)
+                    store._protocol.known.set_hot(key, hot=True)
                     _told(store, key=key)
 
             crew = [threading.Thread(target=work, args=(store,)) for store in (one, two)]

@@ -146,14 +146,14 @@ def test_threads_that_begin_at_the_same_time_share_one_client(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The redis package closes the connections of a client that nothing refers to."""
-    usual, both = store._clients.another, Barrier(2)
+    usual, both = store._clients.create_client, Barrier(2)
 
     def another() -> object:
         made = usual()
         both.wait(LIMIT_S)
         return made
 
-    monkeypatch.setattr(store._clients, "another", another)
+    monkeypatch.setattr(store._clients, "create_client", another)
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda _: store._clients.blocking(), range(2))
     assert one is two

@@ -15,6 +15,7 @@ from switchgear._core.errors import (
 )
 from switchgear._core.types import Acquire, EventKind, Mode
 from switchgear._stores.redis import RedisStore
+from switchgear._stores.redis.envelope import seal_event
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,27 @@ def test_unreadable_state_is_set_aside_and_the_circuit_starts_from_scratch(
     assert int(server.say("PTTL", kept)[1:]) > 0, "but not for ever"
     assert tell(store).totals.failed == 2, "the old client takes it for the newer one"
     fresh.close()
+
+
+def test_an_unreadable_circuit_can_be_removed(server: Server, store: RedisStore) -> None:
+    server.say("SET", KEY, "rubbish")
+    assert store.forget("api")
+    assert not store.forget("api")
+    assert store.get("api") is None
+
+
+def test_a_circuit_is_removed_with_all_its_events_however_many_there_are(
+    server: Server, store: RedisStore
+) -> None:
+    trip(store)
+    add = "for i = 1, ARGV[2] do redis.call('XADD', KEYS[1], '*', 'e', ARGV[1]) end"
+    [entry] = store.events()
+    for name, number in (("api", 9000), ("other", 1005)):
+        event = seal_event(entry.event._replace(circuit=name)).decode()
+        server.say("EVAL", add, "1", "{switchgear}:events", event, str(number))
+    assert store.forget("api")
+    assert server.say("XLEN", "{switchgear}:events") == ":1005\r\n"
+    assert {found.event.circuit for found in store.events(limit=20_000)} == {"other"}
 
 
 def test_a_strict_circuit_whose_state_is_unreadable_is_held_open(

@@ -15,7 +15,7 @@ from servers.server import Server, eventually, running
 from stress.crew import together
 from switchgear._core.errors import StoreUnavailable
 from switchgear._core.policy import Policy
-from switchgear._core.types import Record, Signal
+from switchgear._core.types import Mode, Override, Record, Signal
 from switchgear._detectors import ConsecutiveFailures
 from switchgear._panel.panel import Panel
 from switchgear._stores.redis import RedisStore
@@ -76,6 +76,9 @@ def do_everything(url: str) -> None:
         asyncio.run(store.aapply("api", POLICY, FAILED, store.now_s()))
         assert store.vacuum(keep_events=1, idle_s=0.001, now_s=store.now_s() + 60.0).circuits
         assert store.set_operator_digest(None, instead_of="0" * 64)
+        assert store.apply("gone", POLICY, FAILED, store.now_s()).circuit
+        store.apply("gone", POLICY, Override("ada", "a drill", Mode.HELD_OPEN), store.now_s())
+        assert store.forget("gone"), "with its event"
         time.sleep(1.5)  # the listener asks whether the silent server is alive
 
 

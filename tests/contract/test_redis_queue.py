@@ -182,7 +182,7 @@ def test_a_commit_that_is_sent_twice_is_done_once(server: Server, store: RedisSt
 
 def test_a_message_that_is_queued_twice_waits_once(server: Server, store: RedisStore) -> None:
     tell(store)
-    store._protocol.known.heat("api", hot=True)
+    store._protocol.known.set_hot("api", hot=True)
     call = store._protocol.apply("api", POLICY, FAILED, store.now_s(), "one", again=False).send(
         None
     )
@@ -197,7 +197,7 @@ def test_who_joins_behind_others_does_not_read_them(server: Server, store: Redis
     """Otherwise 200 processes that fail at once read the queue 200 times."""
     tell(store)
     left_behind(server, FAILED, FAILED)
-    store._protocol.known.heat("api", hot=True)
+    store._protocol.known.set_hot("api", hot=True)
     work = store._protocol.apply("api", POLICY, FAILED, store.now_s(), "one+1", again=False)
     call = work.send(None)
     assert isinstance(call, Script)
@@ -212,7 +212,7 @@ def test_a_report_and_a_failure_of_a_crowded_circuit_take_one_round_trip(
 ) -> None:
     tell(store)
     left_behind(server, FAILED)
-    store._protocol.known.heat("api", hot=True)
+    store._protocol.known.set_hot("api", hot=True)
     now_s = store.now_s()
     before = DatedRecord(now_s, Record(Signal(ok=True, count=3), None, ReportSource("a", now_s)))
     done = store.apply("api", POLICY, FAILED, now_s, before=before)
@@ -237,7 +237,7 @@ def test_both_queue_again_after_a_lost_reply(server: Server) -> None:
     with FaultyProxy(server.port) as proxy:
         store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
         tell(store)
-        store._protocol.known.heat("api", hot=True)
+        store._protocol.known.set_hot("api", hot=True)
         now_s = store.now_s()
         report = Record(Signal(ok=True, count=3), None, ReportSource("a", now_s))
         proxy.next_fault = ["cut"]
@@ -250,7 +250,7 @@ def test_a_detector_that_raises_on_the_first_of_both_raises_at_once(
     server: Server, store: RedisStore
 ) -> None:
     store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
-    store._protocol.known.heat("api", hot=True)
+    store._protocol.known.set_hot("api", hot=True)
     now_s = store.now_s()
     report = Record(Signal(ok=False, error="boom"), None, ReportSource("a", now_s))
     with pytest.raises(ZeroDivisionError):
@@ -263,7 +263,7 @@ def test_a_detector_that_raises_on_the_second_of_both_leaves_the_first_to_the_ca
     server: Server, store: RedisStore
 ) -> None:
     store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
-    store._protocol.known.heat("api", hot=True)
+    store._protocol.known.set_hot("api", hot=True)
     now_s = store.now_s()
     report = Record(Signal(ok=True, count=3), None, ReportSource("a", now_s))
     failed = Record(Signal(ok=False, error="boom"))
@@ -289,7 +289,7 @@ def test_the_caller_receives_the_trip_that_a_report_sent_along_causes(
     failures = Record(FAILED.signal._replace(count=3), None, source)
     other.apply("api", POLICY, failures, now_s + 0.01)
     store.apply("api", POLICY, Record(Signal(count=0)), now_s + 0.01)
-    store._protocol.known.heat("api", hot=hot)
+    store._protocol.known.set_hot("api", hot=hot)
     report = report._replace(source=ReportSource(name, now_s + 0.02, ((now_s, 1),)))
     before = DatedRecord(now_s + 0.02, report)
     done = store.apply("api", POLICY, message, now_s + 0.03, before=before)

@@ -25,7 +25,7 @@ from switchgear._stores.base import last_commit, was_committed
 from switchgear._stores.redis import envelope, script
 from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.protocol import ROUNDS, Cut, Protocol
-from switchgear._stores.redis.script import LEAD, UNHEARD, Script, Wait
+from switchgear._stores.redis.script import LEAD, NO_ANSWER_MARK, Script, Wait
 from switchgear.testing import FakeClock
 
 POLICY = Policy([ConsecutiveFailures(3)])
@@ -326,7 +326,7 @@ def test_waiters_receive_a_summary_that_nothing_is_committed_over(rules: Protoco
 
 
 def test_who_joins_behind_others_waits_without_reading_the_queue(rules: Protocol) -> None:
-    rules.known.heat("api", hot=True)
+    rules.known.set_hot("api", hot=True)
     work = begun(rules)
     work.send(None)
     call = work.send([4, b"100", b"0", 40])
@@ -366,7 +366,7 @@ def test_others_are_told_that_a_circuit_fails_unless_it_opens(rules: Protocol) -
 
 
 def test_the_next_commit_of_the_same_process_says_what_the_first_did_not(rules: Protocol) -> None:
-    rules.known.heat("api", hot=True)
+    rules.known.set_hot("api", hot=True)
     work = begun(rules, FAILED)
     entry = entry_of(work.send(None))
     call = work.send(lost(value(rules, "4-x-1", 4), entry))
@@ -383,8 +383,8 @@ REPORT = Record(Signal(ok=True, count=3), None, ReportSource("a", 1.5, ((1.0, 3)
 
 def both(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes, bytes]:
     """Successes and a failure that have just joined the queue of a crowd."""
-    rules.known.heat("api", hot=True)
-    first = rules.first(DatedRecord(1.5, REPORT), POLICY)
+    rules.known.set_hot("api", hot=True)
+    first = rules.mail_of_report(DatedRecord(1.5, REPORT), POLICY)
     work = rules.apply("api", POLICY, FAILED, 2.0, "a+2", again=False, first=first)
     call = work.send(None)
     assert isinstance(call, Script)
@@ -398,7 +398,7 @@ def test_both_are_folded_when_it_is_the_turn_of_the_first(rules: Protocol) -> No
     assert isinstance(call, Wait)
     tokens = [envelope.token_of(each).decode() for each in (entry, first)]
     assert call.answers == tuple("{ns}:answer:" + token for token in tokens)
-    assert tokens[1].endswith(UNHEARD)
+    assert tokens[1].endswith(NO_ANSWER_MARK)
     work.send((call.answers[1].encode(), LEAD))
     call = work.send(lost(value(rules, "4-x-1", 4), first, entry))
     assert call.args[-4::2] == (envelope.token_of(first), envelope.token_of(entry))

@@ -1,7 +1,7 @@
-"""The local copies of circuits on the server, and the stamps of writes.
+"""Local copies of the circuits on the server, the stamps of writes, and the pushes of changes.
 
-A copy saves a read before each write: the server rejects an outdated one. Copies also restore a
-server that lost its data.
+A copy saves a read before each write, because the server rejects a write that is based on an outdated
+copy. Copies also restore a server that has lost its data.
 """
 
 import itertools
@@ -19,29 +19,29 @@ from typing import Any
 from switchgear._core.policy import Policy
 from switchgear._core.types import Circuit, Message, Record
 from switchgear._core.wire import WireError
-from switchgear._stores.redis.envelope import Sealed, loaded, opened, refitted, stamp_of
-from switchgear._stores.redis.script import CONFIRMED, PLUS, SUMMARY, Names
+from switchgear._stores.redis.envelope import Sealed, load_sealed, parse_value, refitted, stamp_of
+from switchgear._stores.redis.script import CONFIRMED, IDENTITY_MARK, SUMMARY, Names
 from switchgear._system.threads import ForkSafeLock
 
-KEEP = 10_000
+MAX_COPIES = 10_000
 """Maximum number of copies; the least recently written is dropped first."""
 REPORT = "r"
-"""Behind which the identity of a report has its times. In the inbox a message is what older versions
-can read, and they take an identity as it is."""
+"""Separates an identity from the times of the report that it contains. The times are part of the identity
+because older versions, which read the same inbox, pass identities on unchanged."""
 _SUMMARY_END = f'{SUMMARY}",'.encode()
-GONE = b"gone"
-"""A stamp that no stored value has: the circuit was removed on purpose."""
+REMOVED = b"gone"
+"""Replaces the stamp of a circuit that was removed on purpose; no stored value has it."""
 
 
 class KnownCircuits:
-    """The last known states. Thread-safe and fork-safe."""
+    """The last known states of circuits on the server. Thread-safe and fork-safe."""
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
         self._circuits: dict[str, Sealed] = {}
         self._hot: set[str] = set()
         self._last_begins = b""
-        """How the value of the last copy begins: the push of what a reply contained is not read again."""
+        """The beginning of the last copied value, so that a push with the same value is not parsed again."""
         self._confirmed: deque[str] = deque(maxlen=1024)
         self._sign()
 
@@ -51,8 +51,8 @@ class KnownCircuits:
         self._numbers = itertools.count(1)
 
     def token(self) -> str:
-        """A name for one message, of this process and of no other."""
-        if self._pid != os.getpid():  # a child of the process that made this
+        """A unique name for one message of this process."""
+        if self._pid != os.getpid():  # a forked child needs names of its own
             self._sign()
         return f"{self._writer}-{next(self._numbers)}"
 
@@ -60,15 +60,15 @@ class KnownCircuits:
         return self.token().partition("-")[0]
 
     def identity(self, message: Message) -> str:
-        """A name for one message, by which the server recognises it when it is sent again."""
-        name = self.token().replace("-", PLUS)
+        """The identity of one message, by which the server recognises it if it is sent again."""
+        name = self.token().replace("-", IDENTITY_MARK)
         source = message.source if isinstance(message, Record) else None
         if source is None:
             return name
         return name + REPORT + "|".join(f"{at_s!r}*{count}" for at_s, count in source.times)
 
     def confirm(self, *identities: str) -> None:
-        """Note that the replies to messages have arrived: their receipts can be removed."""
+        """Note that the replies to these messages have arrived, so that their receipts can be removed."""
         self._confirmed.extend(identities)
 
     def confirmed(self, most: int = CONFIRMED) -> list[str]:
@@ -82,7 +82,7 @@ class KnownCircuits:
         return found
 
     def stamp(self, version: int) -> str:
-        """A name for one write."""
+        """A unique stamp for one write of this version."""
         return f"{version}-{self.token()}"
 
     def _is_ours(self, begins: bytes) -> bool:
@@ -90,7 +90,7 @@ class KnownCircuits:
         return f"-{self._writer}-".encode() in begins
 
     def get(self, key: str, policy: Policy) -> Sealed | None:
-        """The last known state of a circuit, adapted to this policy."""
+        """The last known state of a circuit, converted to this policy; `None`: unknown."""
         copy = self._circuits.get(key)
         if copy is None or copy.policy is policy:
             return copy
@@ -98,7 +98,7 @@ class KnownCircuits:
         return Sealed(copy.begins, fitted, policy, copy.fits and copy.policy == policy)
 
     def keep(self, sealed: Sealed) -> bool:
-        """Save a copy unless a newer one is known; return whether it was new."""
+        """Keep a copy unless the same or a newer one is known; return whether it was kept."""
         key = sealed.circuit.key
         with self._lock:
             copy = self._circuits.get(key)
@@ -107,7 +107,7 @@ class KnownCircuits:
                 or copy.begins in (sealed.begins, sealed.begins.replace(_SUMMARY_END, b'",'))
             ):
                 return False
-            if len(self._circuits) >= KEEP and copy is None:
+            if len(self._circuits) >= MAX_COPIES and copy is None:
                 del self._circuits[next(iter(self._circuits))]
             self._circuits.pop(key, None)
             self._circuits[key] = sealed
@@ -115,31 +115,31 @@ class KnownCircuits:
         return True
 
     def read(self, raw: bytes) -> Sealed | None:
-        """A value that the server pushed; `None` if it is our own or not new.
+        """A value that the server pushed; `None` if this process wrote it, or if it is not new.
 
-        Only circuits that this process uses are remembered. Raises `WireError`.
+        Only circuits that this process uses are kept. Raises `WireError`.
         """
         if stamp_of(raw) == self._last_begins:
             return None
-        begins, data = opened(raw)
+        begins, data = parse_value(raw)
         copy = self._circuits.get(str(data["circuit"].get("key")))
-        sealed = loaded(begins, data, None if copy is None else copy.policy)
+        sealed = load_sealed(begins, data, None if copy is None else copy.policy)
         if self._is_ours(begins) or (copy is not None and not self.keep(sealed)):
             return None
         return sealed
 
     def forget(self, key: str) -> None:
-        """Note that a circuit was removed on purpose: only its numbers are remembered."""
+        """Note that a circuit was removed on purpose: only its numbers are kept."""
         with self._lock:
             copy = self._circuits.get(key)
             if copy is not None:
                 circuit = copy.circuit._replace(seen_s=-math.inf)
-                self._circuits[key] = copy._replace(begins=GONE, circuit=circuit)
+                self._circuits[key] = copy._replace(begins=REMOVED, circuit=circuit)
 
     def circuit(self, key: str) -> Circuit | None:
         """The last known state of a circuit, unless it was removed on purpose."""
         copy = self._circuits.get(key)
-        return None if copy is None or copy.begins == GONE else copy.circuit
+        return None if copy is None or copy.begins == REMOVED else copy.circuit
 
     def keys(self) -> list[str]:
         with self._lock:
@@ -149,30 +149,30 @@ class KnownCircuits:
         """Whether many processes write this circuit, so that compare-and-set would most likely fail."""
         return key in self._hot
 
-    def heat(self, key: str, *, hot: bool) -> None:
-        """Note whether others were waiting when a message joined the queue."""
+    def set_hot(self, key: str, *, hot: bool) -> None:
+        """Note whether other messages were waiting when a message joined the queue."""
         with self._lock:
             if not hot:
                 self._hot.discard(key)
-            elif len(self._hot) < KEEP:
+            elif len(self._hot) < MAX_COPIES:
                 self._hot.add(key)
 
 
 LISTEN_S = 1.0
-"""Seconds that one read waits at most: between reads each process of a fleet wakes up, also in an outage."""
+"""Maximum seconds that one read waits; then the thread checks whether it must stop."""
 STOP_S = 1.0
-"""Seconds that stopping waits for the thread; a quarter if it is not connected."""
+"""Maximum seconds that stopping waits for the thread; a quarter of it if the thread is not connected."""
 BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds to wait before each further attempt to connect."""
 READ_AGAIN = 500
-"""Number of circuits that one command reads again."""
+"""Maximum number of circuits that one command reads again after a reconnect."""
 
 Listener = Callable[[Circuit], object]
 log = logging.getLogger("switchgear")
 
 
 class Push:
-    """A daemon thread with its own connection. Started by the first listener."""
+    """A daemon thread that receives pushes on its own connection. Started by the first listener."""
 
     def __init__(
         self, connect: Callable[[], Any], names: Names, known: KnownCircuits, timeout_s: float
@@ -186,10 +186,10 @@ class Push:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
-        self._hearing: threading.Thread | None = None
-        """The thread that listens to the server just now."""
+        self._connected_thread: threading.Thread | None = None
+        """The thread that is subscribed to the server now; `None`: pushes do not arrive."""
         self._channel: Any = None
-        """Where it listens."""
+        """The subscription of this thread."""
 
     @property
     def has_listeners(self) -> bool:
@@ -198,11 +198,11 @@ class Push:
     @property
     def is_healthy(self) -> bool:
         thread = self._thread
-        return thread is not None and thread is self._hearing and thread.is_alive()
+        return thread is not None and thread is self._connected_thread and thread.is_alive()
 
     def add(self, listener: Listener) -> None:
-        """Call this with every circuit that another process moved, or that the server has lost."""
-        if self._pid != os.getpid():  # the thread and the listeners stayed with the parent
+        """Call `listener` with every circuit that another process changed, or that the server has lost."""
+        if self._pid != os.getpid():  # the thread and the listeners belong to the parent process
             self._pid, self._thread, self._listeners = os.getpid(), None, []
             self._on_warm = []
         self._listeners.append(listener)
@@ -212,21 +212,21 @@ class Push:
             self._thread.start()
 
     def add_warm(self, listener: Callable[[str], object]) -> None:
-        """Call this with the name of every circuit on which another process reports a failure."""
+        """Call `listener` with the name of every circuit on which another process reports a failure."""
         self._on_warm.append(listener)
 
     def stop(self) -> None:
         """End the thread and wait briefly for it."""
         self._stop.set()
-        is_hearing = self.is_healthy
+        was_connected = self.is_healthy
         thread, self._thread = self._thread, None
         if thread is None or thread is threading.current_thread():
             return
-        if is_hearing:
-            with suppress(Exception):  # the answer ends its read
+        if was_connected:
+            with suppress(Exception):  # the reply ends the read of the thread
                 self._channel.ping()
         # A connected thread ends soon; a thread that waits for a silent server ends later.
-        thread.join(STOP_S if is_hearing else STOP_S / 4)
+        thread.join(STOP_S if was_connected else STOP_S / 4)
 
     def _run(self) -> None:
         stop, failures = self._stop, 0
@@ -236,17 +236,17 @@ class Push:
                     channel.subscribe(self._names.channel, self._names.warm)
                     self._receive(channel, until_subscribed=True)
                     self._channel = channel
-                    self._hearing = threading.current_thread()
+                    self._connected_thread = threading.current_thread()
                     self._read_again(client)
                     failures = 0
                     while not stop.is_set():
                         self._receive(channel)
-            except Exception as error:  # noqa: BLE001  whatever breaks it, it must come back
+            except Exception as error:  # noqa: BLE001  the thread reconnects after any error
                 if not failures:
                     log.warning("pushes from the store stopped, trying again: %s", error)
             finally:
-                if self._hearing is threading.current_thread():
-                    self._hearing = None
+                if self._connected_thread is threading.current_thread():
+                    self._connected_thread = None
             stop.wait(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
             failures += 1
 
@@ -271,7 +271,7 @@ class Push:
                 is_subscribing, deadline_s = True, monotonic() + self._timeout_s
 
     def _on_failure(self, raw: bytes) -> None:
-        """A process reported a failure: those that share the circuit report their successes."""
+        """Call the listeners if another process has reported a failure."""
         process, _, key = raw.decode(errors="replace").partition("\n")
         if process == self._known.process():
             return

@@ -25,14 +25,14 @@ from switchgear._system.threads import ForkSafeLock
 
 COMMANDS = (
     "EVAL", "EVALSHA", "GET", "SET", "DEL", "RENAME", "PEXPIRE", "MGET", "SCAN", "TIME",
-    "LRANGE", "LINDEX", "LPOP", "BLPOP", "LREM", "LTRIM", "RPUSH", "XADD", "XLEN", "XRANGE",
+    "LRANGE", "LINDEX", "LPOP", "BLPOP", "LREM", "LTRIM", "RPUSH", "XADD", "XDEL", "XLEN", "XRANGE",
     "XREVRANGE", "XTRIM", "PUBLISH", "SUBSCRIBE", "PING", "INFO",
 )  # fmt: skip
-"""What a user of the server must be allowed; the rules hold inside of scripts too."""
+"""The commands that the user of the server needs; access rules also apply inside scripts."""
 CLUSTER_COMMANDS = ("CLUSTER|SLOTS", "COMMAND")
-"""And in a Cluster."""
+"""Commands that are also needed in a Cluster."""
 
-BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
+ERRORS_BY_WORD: tuple[tuple[tuple[str, ...], type[StoreError], str, str], ...] = (
     (
         ("NOAUTH", "WRONGPASS", "unauthenticated", "invalid password", "invalid username-password"),
         StoreUnavailable,
@@ -115,7 +115,7 @@ WORDS = {
     "TryAgainError": "TRYAGAIN",
     "AskError": "MOVED",
 }
-"""The first word of an error reply, which the redis package removes."""
+"""The first word of the error reply, by the class of the exception: the redis package removes it."""
 
 
 def store_error(
@@ -127,7 +127,7 @@ def store_error(
     text = str(error) or type(error).__name__
     if secret:
         text = text.replace(secret, "***")
-    for words, kind, why, what_to_do in BY_WORD:
+    for words, kind, why, what_to_do in ERRORS_BY_WORD:
         if _matches(error, text, words):
             return kind(label, why, what_to_do)
     if isinstance(error, of_redis.TimeoutError | TimeoutError):
@@ -141,7 +141,7 @@ def store_error(
 
 def is_known(error: BaseException) -> bool:
     """Whether the error is permanent, so that retrying does not help."""
-    return any(_matches(error, str(error), words) for words, *_ in BY_WORD)
+    return any(_matches(error, str(error), words) for words, *_ in ERRORS_BY_WORD)
 
 
 def _matches(error: BaseException, text: str, words: tuple[str, ...]) -> bool:
@@ -158,8 +158,8 @@ GUESSES_S = 3600.0
 class ServerClock:
     """Seconds since the epoch on the server: the monotonic clock plus the offset in every reply.
 
-    Until the first answer it is this machine's wall clock. From then on it never runs backwards.
-    Thread-safe.
+    Until the server has answered once, it is the wall clock of this machine. From then on it never runs
+    backwards. Thread-safe.
     """
 
     def __init__(
@@ -182,15 +182,15 @@ class ServerClock:
         return self._offset_s is not None
 
     def is_guess(self, now_s: float) -> bool:
-        """Whether this time is from our own clock, because the server has not answered yet."""
+        """Whether this time comes from the local clock, because the server has not answered yet."""
         return self._offset_s is None and self._guessed_s - GUESSES_S <= now_s <= self._guessed_s
 
     def corrected(self, guess_s: float) -> float:
-        """A guess, corrected by the server's clock."""
+        """A time of the local clock, converted to the server's clock."""
         return guess_s + self() - self._wall()
 
     def learn(self, server_s: float, asked_s: float, answered_s: float) -> None:
-        """The server's time was `server_s` at some point between two readings of the local clock."""
+        """Record that the server's time was `server_s` between two readings of the local clock."""
         error_s = (answered_s - asked_s) / 2
         offset_s = server_s - (asked_s + answered_s) / 2
         with self._lock:
@@ -213,7 +213,7 @@ class ServerClock:
 
 
 def facts(client: Any, names: Names, *, cluster: bool) -> dict[str, str]:
-    """The INFO of the node with the keys of Switchgear."""
+    """Facts about the node with the keys of Switchgear, for `switchgear doctor`."""
     target: dict[str, Any] = {}
     if cluster:
         target["target_nodes"] = client.get_node_from_key(names.root)
@@ -267,11 +267,12 @@ class Address(NamedTuple):
     """A parsed URL. Its repr shows no password."""
 
     label: str
+    """The URL without user and password, for messages."""
     url: str
-    """In the form of the redis package: one host, and only its own schemes."""
+    """The URL in the form of the redis package: one host, and only its own schemes."""
     cluster: bool
     more_nodes: tuple[tuple[str, int], ...] = ()
-    """Other nodes of a Cluster to begin with: `redis+cluster://one:7000,two:7000`."""
+    """The further nodes of a Cluster in the URL, as in `redis+cluster://one:7000,two:7000`."""
     secret: str | None = None
     namespace: str | None = None
     """The prefix of all keys, from `?namespace=NAME`."""
@@ -281,7 +282,7 @@ class Address(NamedTuple):
 
 
 def parsed(url: str) -> Address:
-    """Read a URL. Raises `ValueError` without showing what it cannot read."""
+    """Parse a URL. The ValueError for an invalid URL shows no password."""
     url, namespace = _without_namespace(url)
     address = _parse_url(url)
     if namespace is None:
@@ -290,7 +291,7 @@ def parsed(url: str) -> Address:
 
 
 def _without_namespace(url: str) -> tuple[str, str | None]:
-    """The URL as the redis package may see it, and the option that is ours."""
+    """The URL without the option `namespace`, which the redis package does not know, and its value."""
     rest, mark, query = url.rpartition("?")
     options = query.split("&") if mark else []
     others = [option for option in options if not option.startswith("namespace=")]
@@ -357,20 +358,20 @@ def missing_package(label: str) -> StoreUnavailable:
     )
 
 
-_of_parents: list[object] = []
+_parent_connections: list[object] = []
 """Connections of the parent process after a fork: neither used nor closed here."""
 
 
 class Links:
-    """Connections to the node with the keys of Switchgear, used without the layers of the redis package.
+    """Connections to the node with the keys of Switchgear, used without the upper layers of the redis package.
 
-    Those select a node, and a connection, for each call, which takes longer than all else that
-    a process does with it. Thread-safe.
+    Those layers select a node and a connection for each call, which takes longer than everything else
+    that this process does for the call. Thread-safe.
     """
 
     def __init__(self, node: Any) -> None:
         self._node = node
-        """The client of the redis package, which closes the connections when nothing refers to it."""
+        """The client of the redis package; a reference, because without any it closes its connections."""
         self._pool = node.connection_pool
         self._idle: list[Any] = []
         self._is_closed = False
@@ -383,7 +384,7 @@ class Links:
                 is_stale = link.can_read()
             except errors:
                 is_stale = True
-            if is_stale:  # the server has closed it, or a reply has come that no call waits for
+            if is_stale:  # the server has closed it, or a reply has arrived that no call waits for
                 link.disconnect()
             link.send_packed_command((packed,))
             return link.read_response()
@@ -396,7 +397,7 @@ class Links:
                 self.close()
 
     def close(self) -> None:
-        """Close those that are not in use, and the others after their use."""
+        """Close the idle connections now, and the others after their use."""
         self._is_closed = True
         while self._idle:
             with suppress(IndexError):  # another thread was first
@@ -407,12 +408,12 @@ class Links:
     def _connected(self) -> Any:
         try:
             return self._pool.get_connection()
-        except TypeError:  # versions before 5.3 want the name of a command
+        except TypeError:  # versions before 5.3 require the name of a command
             return self._pool.get_connection("EVAL")
 
 
 def packed(words: Sequence[Any]) -> bytes:
-    """A command as the server reads it."""
+    """A command in the wire format of the server."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word if type(word) is bytes else str(word).encode()
@@ -421,7 +422,7 @@ def packed(words: Sequence[Any]) -> bytes:
 
 
 class Clients:
-    """Creates clients on first use. Thread-safe and fork-safe. `key`: one of those of Switchgear."""
+    """Creates clients on first use. Thread-safe and fork-safe. `key` is any key of Switchgear, to find its node."""
 
     def __init__(self, address: Address, timeout_s: float, key: str) -> None:
         try:
@@ -433,16 +434,16 @@ class Clients:
         self._key = key
         self.no_script: type[Exception] = exceptions.NoScriptError
         self.refusals: type[Exception] = exceptions.ResponseError
-        """Errors that the server replied."""
+        """Errors that the server sent as a reply."""
         self.errors: tuple[type[Exception], ...] = (
             exceptions.RedisError,
             exceptions.RedisClusterException,
             OSError,
         )
-        """What the redis package raises when something is wrong with the server.
+        """What the redis package raises if something is wrong with the server or the connection.
 
-        After each of them it is unknown whether the server did what it was sent. An error that the
-        server replied may be the reply to another call: it repeats no nonce.
+        After any of these it is unknown whether the server executed the command. Even an error reply may
+        belong to another call, because it contains no nonce.
         """
         self.timeouts: tuple[type[Exception], ...] = (exceptions.TimeoutError, TimeoutError)
         self.moves: tuple[type[Exception], ...] = ()
@@ -454,27 +455,28 @@ class Clients:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._lock = ForkSafeLock()
-        """So that all threads have the same client: the redis package closes one that nothing refers to."""
+        """Ensures that all threads use one client: the redis package closes a client without references."""
         self._blocking: Any = None
         self._links: Links | None = None
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
-        self._keepers: dict[int, AsyncGenerator[None, None]] = {}
+        self._closers: dict[int, AsyncGenerator[None, None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def blocking(self) -> Any:
-        """The client for threads. For a Cluster this queries the nodes, so it may fail."""
+        """The client for threads. In a Cluster, creating it queries the nodes, so it may raise."""
         self._check_fork()
         client = self._blocking
         if client is None:
-            made = self.another()
+            created = self.create_client()
             with self._lock:
-                client = self._blocking = self._blocking or made
+                client = self._blocking = self._blocking or created
         return client
 
     def ask(self, *words: Any) -> Any:
-        """The reply to a command about the keys of Switchgear, from a thread.
+        """Send a command about the keys of Switchgear from a thread, and return the reply.
 
-        After an error the redis package sends the next one: it follows a Cluster that has moved them.
+        After an error, the redis package sends the next command, because it finds keys that a Cluster
+        has moved.
         """
         client, links = self.blocking(), self._links
         if links is not None:
@@ -491,13 +493,13 @@ class Clients:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the client for threads is there already."""
+        """Whether the client for threads exists already."""
         return self._blocking is not None and self._pid == os.getpid()
 
-    def hang_up(self, client: Any) -> None:
-        """Close the connections of a client whose replies are out of step; the next call connects.
+    def disconnect_idle(self, client: Any) -> None:
+        """Close the idle connections of a client whose replies are out of step; the next call reconnects.
 
-        Those in use stay: each of their users finds out what arrives there.
+        Connections in use stay open: their users check the replies themselves.
         """
         links, self._links = self._links, None
         if links is not None:
@@ -507,19 +509,19 @@ class Clients:
             with suppress(OSError):
                 pool.disconnect(inuse_connections=False)
 
-    async def ahang_up(self, client: Any) -> None:
+    async def adisconnect_idle(self, client: Any) -> None:
         if self._address.cluster:
             await client.aclose()
         else:
             await client.connection_pool.disconnect(inuse_connections=False)
 
-    def another(self) -> Any:
+    def create_client(self) -> Any:
         """A new client, which the caller closes."""
         import redis.backoff  # noqa: PLC0415
         import redis.cluster  # noqa: PLC0415
         import redis.retry  # noqa: PLC0415
 
-        # Whether to try again is the breaker's decision, and it does not want to wait for ours.
+        # The breaker decides whether to retry, so the redis package must not.
         retry = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
         if not self._address.cluster:
             return redis.Redis.from_url(
@@ -530,17 +532,17 @@ class Clients:
             self._address.url, retry=retry, **self._cluster_options(node), **_driver_info()
         )
 
-    async def of_this_loop(self) -> Any:
+    async def for_running_loop(self) -> Any:
         """The client for tasks of the running event loop; closed when the loop shuts down."""
         self._check_fork()
         loop = asyncio.get_running_loop()
         client = self._by_loop.get(loop)
         if client is None:
-            client = self._by_loop[loop] = self._for_tasks()
-            # `asyncio.run` ends the generators of its loop: so it closes the connections, too.
-            keeper = self._keeper(loop, client)
-            self._keepers[id(loop)] = keeper
-            await anext(keeper)
+            client = self._by_loop[loop] = self._create_async_client()
+            # `asyncio.run` ends the generators of its loop, and so this one closes the connections.
+            closer = self._close_with_loop(loop, client)
+            self._closers[id(loop)] = closer
+            await anext(closer)
         return client
 
     def close(self) -> None:
@@ -548,47 +550,47 @@ class Clients:
         self._check_fork()
         client, self._blocking = self._blocking, None
         if client is not None:
-            self.hang_up(client)
+            self.disconnect_idle(client)
             client.close()
         for loop in list(self._by_loop):
-            keeper = self._keepers.get(id(loop))
-            if keeper is not None and loop.is_running():
-                loop.call_soon_threadsafe(self._close_soon, loop, keeper)
+            closer = self._closers.get(id(loop))
+            if closer is not None and loop.is_running():
+                loop.call_soon_threadsafe(self._close_soon, loop, closer)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        keeper = self._keepers.get(id(asyncio.get_running_loop()))
-        if keeper is not None:
-            await keeper.aclose()
+        closer = self._closers.get(id(asyncio.get_running_loop()))
+        if closer is not None:
+            await closer.aclose()
 
     def _check_fork(self) -> None:
         if self._pid != os.getpid():
-            _of_parents.extend(
-                (self._blocking, self._links, self._by_loop, self._keepers, self._closing)
+            _parent_connections.extend(
+                (self._blocking, self._links, self._by_loop, self._closers, self._closing)
             )
             self._begin()
 
     def _close_soon(
-        self, loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None, None]
+        self, loop: asyncio.AbstractEventLoop, closer: AsyncGenerator[None, None]
     ) -> None:
         async def close() -> None:
-            await keeper.aclose()
+            await closer.aclose()
 
         task = loop.create_task(close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _keeper(
+    async def _close_with_loop(
         self, loop: asyncio.AbstractEventLoop, client: Any
     ) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
             self._by_loop.pop(loop, None)
-            self._keepers.pop(id(loop), None)
+            self._closers.pop(id(loop), None)
             await client.aclose()
 
-    def _for_tasks(self) -> Any:
+    def _create_async_client(self) -> Any:
         import redis.asyncio.cluster  # noqa: PLC0415
         import redis.asyncio.retry  # noqa: PLC0415
         import redis.backoff  # noqa: PLC0415
@@ -604,7 +606,7 @@ class Clients:
         )
 
     def _options(self) -> dict[str, Any]:
-        # Every server supports RESP 2, which needs no greeting on each new connection.
+        # Every server supports RESP 2, which needs no handshake on each new connection.
         return {
             "socket_timeout": self._timeout_s,
             "socket_connect_timeout": self._timeout_s,
@@ -618,10 +620,10 @@ class Clients:
 
 @cache
 def _driver_info() -> dict[str, Any]:
-    """The client information for the server, for all connections of this process.
+    """The client information that all connections of this process send to the server.
 
-    Otherwise the redis package reads its own version from the disk for each new connection, which takes
-    most of the time of connecting. Versions before 7.1 do so once.
+    Without it, the redis package reads its own version from the disk for each new connection, which
+    takes most of the time to connect. Versions before 7.1 read it once.
     """
     try:
         from redis.driver_info import DriverInfo  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""A circuit with its policy as the bytes of one Redis value, and the messages about it.
+"""The formats of Redis values: a circuit with its policy, events, messages and answers, as JSON.
 
-`{"stamp":"17-3f9a-5","format":1,"circuit":{…},"policy":{…}}`: JSON that a person can read. The
-stamp comes first, so that the server compares it without parsing: version, writer, number of the
-write. No two writes share one, even if a server forgets and versions restart.
+A circuit is stored as `{"stamp":"17-3f9a-5","format":1,"circuit":{…},"policy":{…}}`. The stamp comes
+first, so that the server can compare it without parsing: version, writer, number of the write. No two
+writes share a stamp, even if a server loses its data and versions restart.
 """
 
 import json
@@ -28,17 +28,18 @@ POLICIES_KEPT = 256
 
 
 class TooNewError(WireError):
-    """Written by a newer Switchgear, so it must not be changed."""
+    """The value was written by a newer Switchgear, so it must not be changed."""
 
 
 class Sealed(NamedTuple):
-    """A circuit as stored: how its value begins, and what is in it."""
+    """A stored circuit with the beginning of its value."""
 
     begins: bytes
+    """The beginning of the value, up to and including the stamp."""
     circuit: Circuit
     policy: Policy
     fits: bool = True
-    """Whether the policy is the stored one; else it is to be written."""
+    """Whether the policy is the stored one; if not, it must be written."""
 
 
 class Mail(NamedTuple):
@@ -55,7 +56,7 @@ def compact(data: Any) -> str:
 
 
 class PolicyTexts:
-    """The JSON of the policies in use: they are few, and written with every circuit."""
+    """A cache of the JSON of policies: a few policies are written with every circuit."""
 
     def __init__(self) -> None:
         self._texts: dict[Policy, str] = {}
@@ -67,7 +68,7 @@ class PolicyTexts:
         return text if last is policy else self._looked_up(policy)
 
     def _looked_up(self, policy: Policy) -> str:
-        """Look up by value, which takes longer: a policy has many fields to hash."""
+        """Look up by value, which is slower because a policy has many fields to hash."""
         text = self._texts.get(policy)
         if text is None:
             if len(self._texts) >= POLICIES_KEPT:
@@ -77,7 +78,7 @@ class PolicyTexts:
         return text
 
     def policy(self, text: str) -> Policy:
-        """The policy of that JSON. Raises `WireError`."""
+        """The policy of this JSON. Raises `WireError`."""
         policy = self._policies.get(text)
         if policy is None:
             if len(self._policies) >= POLICIES_KEPT:
@@ -87,7 +88,7 @@ class PolicyTexts:
 
 
 def seal(stamp: str, circuit: Circuit, policy: Policy, texts: PolicyTexts) -> tuple[bytes, bytes]:
-    """How the value begins, and the value."""
+    """The beginning of the value with the stamp, and the whole value."""
     begins = BEGIN + stamp.encode() + b'",'
     body = f'"format":{FORMAT},"circuit":{compact(dump_circuit(policy, circuit, short=True))}'
     return begins, begins + body.encode() + _tail(policy, texts)
@@ -99,23 +100,23 @@ def _tail(policy: Policy, texts: PolicyTexts) -> bytes:
 
 def unseal(raw: bytes) -> Sealed:
     """Read a value with its own policy. Raises `WireError`."""
-    return loaded(*opened(raw))
+    return load_sealed(*parse_value(raw))
 
 
 def unseal_for(raw: bytes, policy: Policy, texts: PolicyTexts) -> Sealed:
     """Read a value for this policy. Raises `WireError`."""
     fits = raw.endswith(_tail(policy, texts))
-    return loaded(*opened(raw), policy)._replace(fits=fits)
+    return load_sealed(*parse_value(raw), policy)._replace(fits=fits)
 
 
-def loaded(begins: bytes, data: dict[str, Any], policy: Policy | None = None) -> Sealed:
+def load_sealed(begins: bytes, data: dict[str, Any], policy: Policy | None = None) -> Sealed:
     """The circuit in the JSON of a value. Raises `WireError`."""
     stored = load_policy(data.get("policy")) if policy is None else policy
     return Sealed(begins, load_circuit(stored, data.get("circuit")), stored)
 
 
-def opened(raw: bytes) -> tuple[bytes, dict[str, Any]]:
-    """How the value begins, and its JSON. Raises `WireError`, `TooNewError` if that is why."""
+def parse_value(raw: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The beginning of a value with its stamp, and its JSON. Raises `WireError`, or `TooNewError`."""
     begins = stamp_of(raw)
     try:
         data = json.loads(raw)
@@ -139,13 +140,13 @@ def opened(raw: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def stamp_of(raw: bytes) -> bytes | None:
-    """The beginning of a value, including its stamp."""
+    """The beginning of a value, up to and including its stamp; `None`: it has no stamp."""
     end = raw.find(b'",', len(BEGIN))
     return raw[: end + 2] if raw.startswith(BEGIN) and end > 0 else None
 
 
 def refitted(circuit: Circuit, policy: Policy, to: Policy) -> Circuit:
-    """A circuit of one policy, adapted to another."""
+    """A circuit of one policy, converted to another."""
     if policy is to or policy == to:
         return circuit
     return load_circuit(to, dump_circuit(policy, circuit))
@@ -156,7 +157,7 @@ def seal_event(event: Event) -> bytes:
 
 
 def unseal_event(raw: bytes) -> Event:
-    """The inverse. Raises `WireError`."""
+    """The inverse of `seal_event`. Raises `WireError`."""
     try:
         return load_event(json.loads(raw))
     except (ValueError, RecursionError) as error:
@@ -170,7 +171,7 @@ def seal_mail(mail: Mail) -> bytes:
 
 
 def unseal_mail(raw: bytes) -> Mail:
-    """The inverse. Raises `WireError`."""
+    """The inverse of `seal_mail`. Raises `WireError`."""
     token, _, body = raw.partition(b"\n")
     try:
         message, now_s, policy_text = json.loads(body)
@@ -195,8 +196,8 @@ def unseal_answer(raw: bytes) -> tuple[Verdict, tuple[Event, ...], bytes]:
         (admitted, phase, reason, retry_after_s, heat, permit, overruled), events = json.loads(
             first
         )
-        leave = None if permit is None else Permit(*permit)
-        verdict = Verdict(admitted, Phase(phase), reason, retry_after_s, heat, leave, overruled)
+        granted = None if permit is None else Permit(*permit)
+        verdict = Verdict(admitted, Phase(phase), reason, retry_after_s, heat, granted, overruled)
         return verdict, tuple(map(load_event, events)), value
     except (ValueError, TypeError) as error:
         raise WireError(f"not an answer: {error!r}") from error

@@ -1,11 +1,11 @@
-"""Values and lines of a ledger on a server: read, amend, and commit if the value is still the same.
+"""The ledger of a Redis store: read a value, amend it, and commit if the value is still the same.
 
-The script compares and sets, and contains nothing about money or locks. A value begins with a number that
-grows with each commit; a writer that passes the number it has read may replace the value, and another one
-gets the current value, so that another attempt costs one more round trip.
+The script compares and sets; it contains nothing about budgets or locks. A value begins with a number that
+increases with each commit. A writer that passes the number it has read may replace the value; another
+writer gets the current value, so that another attempt costs one more round trip.
 
-An amendment has an identity and leaves a receipt, as a message to a circuit does: one whose reply
-was lost is asked for again and not done again.
+An amendment has an identity and leaves a receipt, like a message to a circuit: after a lost reply it is
+sent again, and applied only once.
 """
 
 import os
@@ -20,11 +20,11 @@ from switchgear._core.errors import StoreUnavailable
 from switchgear._stores.base import Work, as_text, from_text
 from switchgear._stores.redis.clients import Clients, is_known
 from switchgear._stores.redis.reader import VerifiedReader, escaped
-from switchgear._stores.redis.script import PLUS, RECEIPT_MS, Names
+from switchgear._stores.redis.script import IDENTITY_MARK, RECEIPT_MS, Names
 from switchgear._system.clock import Clock
 
 PATIENCE_S = 10.0
-"""Seconds to retry while other processes commit first."""
+"""Maximum seconds to retry while other processes commit first."""
 PAGE = 1000
 
 TRIES_AFTER_CUT = 3
@@ -48,7 +48,7 @@ return {{1, have, nonce}}
 
 
 class RedisLedger:
-    """Over the connections of a store. Thread-safe and fork-safe."""
+    """A ledger on the connections of a store. Thread-safe and fork-safe."""
 
     def __init__(
         self,
@@ -70,23 +70,23 @@ class RedisLedger:
         self._translate_errors = translated
         self._clients = clients
         self._until_s = until_s
-        """Deadline for the reply to what is sent now, on the server's clock."""
+        """The deadline of a request that is sent now, on the server's clock; `None`: the clock is unknown."""
         self._receipts: deque[str] = deque(maxlen=64)
-        """Receipts of no more use: each amendment removes one, and those that stay expire."""
+        """Receipts that are no longer needed: each amendment removes one, and the rest expires."""
 
     def amend(self, shelf: str, key: str, work: Work) -> Any:
-        """Load, amend, save with the lines; again, if another process was first.
+        """As in `Ledger.amend`; runs `work` again if another process committed first.
 
-        A reply that does not arrive is asked for again, twice. If it never does, `StoreUnavailable`
-        leaves open whether the amendment was made.
+        A request without a reply is repeated twice. If no reply arrives at all, `StoreUnavailable` is
+        raised, and it is unknown whether the amendment was made.
         """
         value_key, lines_key = self._value_key(shelf, key), self._lines_key(shelf, key)
-        receipt_key = f"{self._names.receipts}{os.urandom(8).hex()}{PLUS}"
+        receipt_key = f"{self._names.receipts}{os.urandom(8).hex()}{IDENTITY_MARK}"
         keys = (value_key, lines_key, receipt_key)
         deadline_s = time.monotonic() + PATIENCE_S
         tries = 0
         with self._translate_errors():
-            self._reader()  # the server has returned the time
+            self._reader()  # ensures that the server's time is known
             _, have, _ = self._run_script(keys, (b"?", b""))
             while True:
                 number, value = self._read(shelf, key, have)
@@ -98,9 +98,8 @@ class RedisLedger:
                 lines = [as_text(line).encode() for line in done.lines]
                 code, have, sent = self._run_script(keys, (stamp, new), lines)
                 if code == 1:
-                    if (
-                        sent == 1
-                    ):  # else the first may still be on its way, and must find the receipt
+                    # After a repetition, the first request may still arrive, and must find the receipt.
+                    if sent == 1:
                         self._receipts.append(receipt_key)
                     return done.answer
                 tries += 1
@@ -109,7 +108,7 @@ class RedisLedger:
     def _run_script(
         self, keys: tuple[str, ...], args: tuple[bytes, bytes], lines: Sequence[bytes] = ()
     ) -> tuple[int, bytes | None, int]:
-        """What the script answers, what is there, and how often it was sent."""
+        """The code and the current value that the script returned, and how often it was sent."""
         sent = 0
         try:
             confirmed = self._receipts.popleft() if args[1] else ""
@@ -125,7 +124,7 @@ class RedisLedger:
             try:
                 reply = client.eval(AMEND, len(keys), *given)
             except self._clients.errors as error:
-                self._clients.hang_up(client)
+                self._clients.disconnect_idle(client)
                 known = isinstance(error, self._clients.refusals) and is_known(error)
                 if known or sent >= TRIES_AFTER_CUT:
                     raise
@@ -134,12 +133,12 @@ class RedisLedger:
                 if confirmed and int(reply[0]) != 1:  # nothing was written or removed
                     self._receipts.append(confirmed)
                 return int(reply[0]), reply[1], sent
-            self._clients.hang_up(client)
+            self._clients.disconnect_idle(client)
             if sent >= TRIES_AFTER_CUT:
                 raise ConnectionError("the replies of the server do not match the requests")
 
     def value(self, shelf: str, key: str) -> Any:
-        """The current value; `None`: none."""
+        """The current value; `None`: there is none."""
         with self._translate_errors():
             return self._read(shelf, key, self._reader().get(self._value_key(shelf, key)))[1]
 
@@ -169,7 +168,7 @@ class RedisLedger:
             try:
                 client.delete(self._value_key(shelf, key), self._lines_key(shelf, key))
             except self._clients.errors:
-                self._clients.hang_up(client)
+                self._clients.disconnect_idle(client)
                 raise
 
     def _read(self, shelf: str, key: str, raw: bytes | None) -> tuple[int, Any]:
@@ -180,7 +179,7 @@ class RedisLedger:
         return int(from_text(self.label, where, number)), from_text(self.label, where, text)
 
     def _wait(self, deadline_s: float, tries: int) -> None:
-        """Wait a moment, so that not all processes retry at once."""
+        """Sleep for a random time, so that not all processes retry at once. Raises `StoreUnavailable` at the deadline."""
         if time.monotonic() > deadline_s:
             why = f"too many concurrent writers for {PATIENCE_S:g} s"
             raise StoreUnavailable(self.label, why, "try again, or split the budget into several")

@@ -1,8 +1,8 @@
-"""How a message is folded into a circuit that others change too. No I/O: generators of calls.
+"""How a message is applied to a circuit that other processes change, too. No I/O: generators of calls.
 
-A generator yields requests to the server and is sent the replies, so that one text serves both the
-blocking and the asyncio client. Two tries by compare-and-set; then the message queues in the
-inbox, where the first in the queue folds all messages in one commit and answers them.
+A generator yields requests to the server and receives the replies, so that the same code serves the
+blocking and the asyncio client. It tries twice by compare-and-set; then the message queues in the
+inbox, where the first process in the queue applies all messages in one commit and answers them.
 """
 
 import re
@@ -42,8 +42,8 @@ from switchgear._stores.redis.cache import REPORT, KnownCircuits
 from switchgear._stores.redis.clients import ServerClock
 from switchgear._stores.redis.envelope import Mail, PolicyTexts, Sealed
 from switchgear._stores.redis.script import (
-    PLUS,
-    UNHEARD,
+    IDENTITY_MARK,
+    NO_ANSWER_MARK,
     Call,
     Exchange,
     Lost,
@@ -55,10 +55,10 @@ from switchgear._stores.redis.script import (
 
 
 class FoldBase(NamedTuple):
-    """The state into which the next message is folded."""
+    """The state to which the next message is applied."""
 
     expected: bytes
-    """What the server must have for the commit to count, as `script.Exchange` wants it."""
+    """The value that the server must have for the commit to succeed, in the form of `script.Exchange`."""
     circuit: Circuit | None = None
     broken: str = ""
     """Why the stored state could not be read."""
@@ -66,24 +66,24 @@ class FoldBase(NamedTuple):
     """The last known version of a state that cannot be read."""
     event_seq: int = 0
     fits: bool = True
-    """Whether the stored policy is the present one."""
+    """Whether the stored policy is the current one."""
     restored: str = ""
-    """Why this is the local copy and not the server's."""
+    """Why the local copy is used instead of the server's state; empty: it is not."""
 
 
 class FoldStart(NamedTuple):
-    """The circuit before the message, and the events that it already brings."""
+    """The circuit before the message, and the events of its repair."""
 
     circuit: Circuit
     events: tuple[Event, ...]
 
 
 def base_of(sealed: Sealed) -> FoldBase:
-    """A stored circuit to fold into."""
+    """The base for a stored circuit."""
     return FoldBase(b"=" + sealed.begins, sealed.circuit, fits=sealed.fits)
 
 
-def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Circuit:
+def replacement_of(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Circuit:
     """The circuit that replaces an abandoned one: its numbers continue, so that it is newer."""
     circuit = policy.start(old.key, now_s) if new is None else new
     return circuit._replace(
@@ -93,8 +93,8 @@ def again(policy: Policy, old: Circuit, new: Circuit | None, now_s: float) -> Ci
     )
 
 
-def place_of(waiting: list[bytes], tokens: Container[bytes]) -> int | None:
-    """The position of the first of these messages in the queue, from 0; `None`: none is in the visible part."""
+def queue_position(waiting: list[bytes], tokens: Container[bytes]) -> int | None:
+    """The position of the first of these messages in the queue, from 0; `None`: none is in the part that was read."""
     for place, raw in enumerate(waiting):
         if envelope.token_of(raw) in tokens:
             return place
@@ -114,7 +114,7 @@ def last_seq(key: str, entries: Any) -> int:
 
 
 def salvaged_version(raw: bytes) -> int:
-    """The version of an unreadable value, as far as known."""
+    """The version in the stamp of an unreadable value; 0: unknown."""
     found = re.match(rb'\{"stamp":"(\d{1,15})-', raw)
     return int(found[1]) if found else 0
 
@@ -127,13 +127,13 @@ class Folded:
         self.policy = policy
         self.events: list[Event] = []
         self.steps: dict[bytes, Step | None] = {}
-        """By token, in order; `None`, by the whole of it: a message that cannot be folded."""
+        """The result of each message by token, in order; an unreadable message by its whole text, with `None`."""
         self.raised: Exception | None = None
-        """What a detector raised on our own message."""
+        """What a detector raised for the message of this process."""
         self.warm = b""
-        """What is published if one of the messages reports a failure."""
-        self._unheard: tuple[Event, ...] = ()
-        """Events for the next message, because the sender of the last one waits for the answer to that."""
+        """The failure to publish, if one of the messages reports a failure."""
+        self._undelivered: tuple[Event, ...] = ()
+        """Events of a message whose answer is not read; they are delivered with the next message."""
 
     def fold(self, mail: envelope.Mail, policy: Policy) -> None:
         before = envelope.refitted(self.circuit, self.policy, policy)
@@ -145,7 +145,7 @@ class Folded:
         self._answer(mail.token.encode(), done)
 
     def fold_records(self, mails: Sequence[envelope.Mail], policy: Policy, own: bytes) -> None:
-        """Fold several records as one; our own message has the events, or else the last one."""
+        """Fold several records together; the message `own` gets the events, or else the last answered one."""
         before = envelope.refitted(self.circuit, self.policy, policy)
         records = [DatedRecord(mail.now_s, _with_source(mail)) for mail in mails]  # type: ignore[arg-type]
         done = fold_records(policy, before, records)
@@ -155,25 +155,25 @@ class Folded:
         self.events += done.events
         tokens = [mail.token.encode() for mail in mails]
         self.steps.update(dict.fromkeys(tokens, done._replace(events=())))
-        answered = [token for token in tokens if not token.endswith(UNHEARD.encode())]
+        answered = [token for token in tokens if not token.endswith(NO_ANSWER_MARK.encode())]
         self._answer(own if own in tokens else (answered or tokens)[-1], done)
 
     def _answer(self, token: bytes, done: Step) -> None:
-        """Note the result of a message; events of one whose answer is not read go to the next one."""
-        events, self._unheard = self._unheard + done.events, ()
-        if token.endswith(UNHEARD.encode()):
-            self._unheard, events = events, ()
+        """Note the result of a message; if its answer is not read, the next message gets its events."""
+        events, self._undelivered = self._undelivered + done.events, ()
+        if token.endswith(NO_ANSWER_MARK.encode()):
+            self._undelivered, events = events, ()
         self.steps[token] = done if events == done.events else done._replace(events=events)
 
     def answers(self, own: bytes) -> tuple[tuple[bytes, bytes], ...]:
-        """The replies to the queue. Our own is known, and unreadable messages get none."""
+        """The answers to the messages; empty for the message `own` and for unreadable messages."""
         replies: list[tuple[bytes, bytes]] = []
         last, text = None, b""
         for token, done in self.steps.items():
             if done is None or token == own:
                 replies.append((token, b""))
                 continue
-            if done is not last:  # records that were folded together have the same
+            if done is not last:  # records that were folded together have the same answer
                 last, text = done, envelope.seal_answer(*done[1:])
             replies.append((token, text))
         return tuple(replies)
@@ -189,15 +189,16 @@ def fold_queue(
     before: bytes = b"",
     patient: bool,
 ) -> Folded:
-    """Fold the messages in order; `own` is the token of our message, `before` that of the one before it.
+    """Fold the messages in order; `own` is the token of this process's message, `before` that of the message before it.
 
-    One that cannot be folded here (its policy has detectors unknown here, or one that raises) is
-    left to its owner, which comes next and has it. If the owner is gone, it
-    is folded as well as we can, or not at all: it must not block the queue.
+    A message that this process cannot fold, because its policy has detectors that are unknown here or
+    that raise, is left to its sender, which leads the queue next. If the sender has gone (`patient` is
+    false), the message is folded with the policy of this process, or dropped, so that it does not block
+    the queue.
     """
     try:
         return _fold_together(texts, policy, circuit, waiting, own)
-    except Exception:  # noqa: BLE001  one by one, to find out which of them it is
+    except Exception:  # noqa: BLE001  one by one, to find the message that cannot be folded
         ours = tuple(filter(None, (own, before)))
         return _fold_each(texts, policy, circuit, waiting, ours=ours, patient=patient)
 
@@ -205,7 +206,7 @@ def fold_queue(
 def _fold_together(
     texts: PolicyTexts, policy: Policy, circuit: Circuit, waiting: list[bytes], own: bytes
 ) -> Folded:
-    """Fold successive records as one, which takes much less time than one by one."""
+    """Fold successive records together, which is much faster than one by one."""
     folded = Folded(circuit, policy)
     own_text = texts.text(policy)
     mails = map(envelope.unseal_mail, waiting)
@@ -254,7 +255,7 @@ def _fold_each(
 
 
 def _judge(texts: PolicyTexts, text: str) -> Policy | None:
-    """The policy of that JSON, if it is known here whole."""
+    """The policy of this JSON; `None`: this process does not know all of its detectors."""
     try:
         policy = texts.policy(text)
     except (WireError, ValueError):
@@ -264,8 +265,8 @@ def _judge(texts: PolicyTexts, text: str) -> Policy | None:
 
 
 def _with_source(mail: envelope.Mail) -> Message:
-    """The message with its identity: which process reports all that it has counted."""
-    process, _, number = mail.token.partition(PLUS)
+    """The message with its source, which its identity contains if it is a report."""
+    process, _, number = mail.token.partition(IDENTITY_MARK)
     _, is_report, dates = number.partition(REPORT)
     if not is_report or not isinstance(mail.message, Record):
         return mail.message
@@ -275,34 +276,34 @@ def _with_source(mail: envelope.Mail) -> Message:
 
 
 ROUNDS = 2
-"""How often the first process in the queue commits before the next one takes over."""
+"""Number of commits of the first process in the queue before the next process takes over."""
 TRIES = 2
-"""Failed compare-and-set attempts before a message queues."""
+"""Number of failed compare-and-set attempts before a message queues."""
 TRIES_IN_TIME = 3
-"""How often an exchange is begun that the server finds too late: its clock was set."""
+"""Maximum number of attempts for an exchange that the server receives too late because its clock was set."""
 TRIES_AFTER_CUT = 3
-"""How often a message is sent whose connection breaks; one that is not answered in time, once."""
+"""Maximum number of attempts for a message whose connection breaks; after a timeout there is no other attempt."""
 PATIENCE_S = 0.1
-"""Seconds that a process in the queue waits for the first one before it takes over."""
+"""Seconds that a process in the queue waits for the first process before it takes over."""
 STAGGER_S = 0.005
-"""Additional seconds for each message before its own, so that not all take over at once."""
+"""Additional seconds for each message before its own, so that not all processes take over at once."""
 GRACE_S = 1.0
-"""How much longer than the idle time the server keeps a circuit, so that a missing one was idle."""
+"""Seconds beyond the idle time that the server keeps a circuit, so that a missing circuit was idle."""
 TAIL = 1000
 """Number of events searched for the last number of a circuit whose state is lost."""
 
 
 class Cut(Exception):
-    """Whether the server did what it was sent is unknown, and why.
+    """It is unknown whether the server executed a call; the argument explains why.
 
-    The connection broke before the reply, the reply belongs to another call, or it is an error: that
-    does not say which call it is the reply to.
+    The connection broke before the reply, or the reply belongs to another call, or it is an error, which
+    does not contain the nonce of its call.
     """
 
     identity: str | None = None
     """The message whose outcome is unknown."""
     before: str | None = None
-    """The same for the one that was sent before it; an empty text: that one is applied."""
+    """The same for the message that was sent before it; an empty string: that message was applied."""
 
     def __init__(self, why: object, *, final: bool = False) -> None:
         super().__init__(why)
@@ -311,7 +312,7 @@ class Cut(Exception):
 
 
 class Protocol:
-    """What the exchanges of one store have in common. Any thread may run any generator of it."""
+    """The exchanges of one store, as generators of calls. Any thread may run any of them."""
 
     def __init__(
         self,
@@ -336,7 +337,7 @@ class Protocol:
         """Set the retention from the next exchange on."""
         self._keep, self._idle_s = keep, idle_s
 
-    # The three things that change what is stored
+    # The operations that change what is stored
 
     def apply(
         self,
@@ -349,13 +350,13 @@ class Protocol:
         again: bool,
         first: Mail | None = None,
     ) -> Generator[Call, Any, Step]:
-        """Fold a message once, by compare-and-set or through the queue; `first`, if given, before it.
+        """Apply a message once, by compare-and-set or through the queue, after the message `first`.
 
-        `again`: its outcome is unknown, because its reply was lost or the thread was interrupted.
-        Raises `Cut` with the identity when the outcome is unknown again.
+        `again`: the outcome of an earlier attempt is unknown, because its reply was lost or the thread
+        was interrupted. Raises `Cut` with the identity if the outcome is unknown again.
         """
         if self._clock.is_guess(now_s):
-            yield from self.look()
+            yield from self.request_time()
             now_s = self._clock.corrected(now_s)
             first = first and first._replace(now_s=self._clock.corrected(first.now_s))
         missing = first
@@ -378,19 +379,19 @@ class Protocol:
                     raise
                 continue
             except StoreError as error:
-                # They may wait in the queue, and be folded by another process.
+                # The messages may wait in the queue, and another process may apply them.
                 error.in_doubt, error.before_in_doubt = identity, missing.token if missing else ""
                 raise
-            last_commit.message = message  # before its receipt may go
+            last_commit.message = message  # before its receipt can be removed
             if not again:
-                # A message that was sent twice keeps its receipt: the first may still be on its way.
+                # A message that was sent twice keeps its receipt: the first may still arrive.
                 self.known.confirm(identity)
                 if first is not None:
                     self.known.confirm(first.token)
             return _with_events(events, done)
 
     def _recall(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step | None]:
-        """What became of a message whose reply was lost; `None`: it is not applied, and not queued."""
+        """The result of a message whose reply was lost; `None`: it was not applied, and no longer queues."""
         names, token = self.names, mail.token
         keys = (
             names.inbox(key),
@@ -402,7 +403,7 @@ class Protocol:
         call = Script(script.RECALL, keys, (token, nonce, names.answers), nonce)
         receipt, have, answers, _ = yield call
         if receipt is None:
-            # One that folded the queue and is of an older version leaves an answer and no receipt.
+            # A process of an older version that leads the queue leaves an answer and no receipt.
             found = [answer for answer in answers if answer != script.LEAD]
             return self._step_from_answer(key, policy, found[0]) if found else None
         return self._step_from_receipt(key, policy, mail, Received(have, receipt))
@@ -422,9 +423,9 @@ class Protocol:
         verdict, events, _ = envelope.unseal_answer(received.receipt)
         return Step(circuit, verdict, events)
 
-    def first(self, report: DatedRecord, policy: Policy) -> Mail:
-        """A report that is sent together with the message behind it."""
-        identity = self.known.identity(report.record) + script.UNHEARD
+    def mail_of_report(self, report: DatedRecord, policy: Policy) -> Mail:
+        """A report that is sent together with the message after it."""
+        identity = self.known.identity(report.record) + script.NO_ANSWER_MARK
         return Mail(identity, report.record, report.at_s, self.texts.text(policy))
 
     def _apply(
@@ -460,7 +461,7 @@ class Protocol:
             exchange = exchange._replace(
                 identity=mail.token,
                 outcome=_outcome(message, done),
-                warm=_needed(_warm(key, message), done.circuit),
+                warm=_only_if_flowing(_warm(key, message), done.circuit),
             )
             lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
             if lost is None:
@@ -474,11 +475,11 @@ class Protocol:
             base = self._base(key, policy, lost.have, now_s)
 
     def put(self, found: StoredCircuit, events: Sequence[Event]) -> Generator[Call, Any, bool]:
-        """Save a circuit unless the store has the same or a newer version."""
+        """Save a circuit of another store; false: this store has the same or a newer version."""
         key, version = found.circuit.key, found.circuit.version
         lost = yield from self._exchange(key, Exchange(b"?"))
         while isinstance(lost, Lost):
-            base = self._base(key, found.policy, lost.have, found.circuit.seen_s, ours=False)
+            base = self._base(key, found.policy, lost.have, found.circuit.seen_s, use_copy=False)
             if base.circuit is not None and base.circuit.version >= version:
                 return False
             here = 0 if base.circuit is None else base.circuit.event_seq
@@ -490,41 +491,41 @@ class Protocol:
         return True
 
     def forget(self, begins: bytes, key: str) -> Generator[Call, Any, bool]:
-        """Remove a circuit, if it is still as it was."""
+        """Remove a circuit if its value still begins like this; false: it does not."""
         removed, _ = yield self.script(script.FORGET, (self.names.circuit(key),), begins)
         if removed:
             self.known.forget(key)
         return bool(removed)
 
-    def look(self) -> Generator[Call, Any, None]:
-        """Request only the time, from the node with the keys of Switchgear."""
+    def request_time(self) -> Generator[Call, Any, None]:
+        """Request the server's time, from the node with the keys of Switchgear."""
         nonce = self.known.token()
-        yield from asked(Exchange(b"?").call(self.names, "", keep=1, idle_ms=1, nonce=nonce))
+        yield from repeatable(Exchange(b"?").call(self.names, "", keep=1, idle_ms=1, nonce=nonce))
 
     def script(self, text: str, keys: tuple[str, ...], *args: Any) -> Script:
-        """A call of one of the scripts whose last argument is the nonce."""
+        """A call of a script whose last argument is the nonce."""
         nonce = self.known.token()
         return Script(text, keys, (*args, nonce), nonce)
 
     def on_keys(self, command: str, *keys: str) -> Generator[Call, Any, Any]:
-        """What a command that takes nothing but keys answers."""
+        """The reply to a command whose arguments are keys."""
         nonce = self.known.token()
-        reply = yield from asked(Script(script.ON_KEYS, keys, (nonce, command), nonce))
+        reply = yield from repeatable(Script(script.ON_KEYS, keys, (nonce, command), nonce))
         return reply[0]
 
     def on_key(self, command: str, key: str, *args: Any) -> Generator[Call, Any, Any]:
-        """What a command on one key answers; it does the same when it is sent twice."""
+        """The reply to a command on one key that has the same effect if it is sent twice."""
         nonce = self.known.token()
         call = Script(script.ON_KEY, (key,), (nonce, command, *args), nonce)
-        reply = yield from asked(call)
+        reply = yield from repeatable(call)
         return reply[0]
 
     def scan(self, cursor: bytes, pattern: str, count: int) -> Generator[Call, Any, Any]:
-        """The next cursor, and the names behind this one that match."""
+        """The next cursor, and the names after this cursor that match."""
         nonce = self.known.token()
         # The key only selects the node of a Cluster: all keys are on one.
         call = Script(script.SCAN, (self.names.root,), (nonce, cursor, pattern, count), nonce)
-        reply = yield from asked(call)
+        reply = yield from repeatable(call)
         return reply[0]
 
     # The queue
@@ -532,12 +533,9 @@ class Protocol:
     def _queue(
         self, key: str, policy: Policy, mail: Mail, lost: Lost, first: Mail | None = None
     ) -> Generator[Call, Any, Step]:
-        """Wait in the inbox for an answer; lead when it is this process's turn, or when no process does.
-
-        The turn may be that of the message before ours, the `first`.
-        """
+        """Wait in the inbox for an answer; lead the queue if this message or `first` is the first in it, or if no other process does."""
         tokens = [mail.token] if first is None else [mail.token, first.token]
-        self.known.heat(key, hot=lost.place > 0 or len(lost.waiting) > len(tokens))
+        self.known.set_hot(key, hot=lost.place > 0 or len(lost.waiting) > len(tokens))
         deadline_s = monotonic() + self._timeout_s
         patient = True
         while True:
@@ -546,8 +544,8 @@ class Protocol:
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
-            place = lost.place or place_of(lost.waiting, [each.encode() for each in tokens])
-            # Not to be seen: answered, or behind more than one commit takes.
+            place = lost.place or queue_position(lost.waiting, [each.encode() for each in tokens])
+            # A message that is not in the list was answered, or is beyond the first `BATCH` messages.
             waits = place is not None or len(lost.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
                 done, lost = yield from self._lead(key, policy, mail, lost, first, patient=patient)
@@ -577,7 +575,11 @@ class Protocol:
         *,
         patient: bool,
     ) -> Generator[Call, Any, tuple[Step | None, Lost]]:
-        """Fold what waits and commit it; our own step, if it was among it and no other process was faster."""
+        """Apply the waiting messages in one commit.
+
+        Returns the step of this process's message if it was applied, otherwise `None`, and what to
+        continue waiting with.
+        """
         base = self._base(key, policy, lost.have, mail.now_s)
         start = yield from self._start(key, policy, base, mail.now_s)
         folded = fold_queue(
@@ -592,7 +594,7 @@ class Protocol:
         if folded.raised is not None:
             yield self._withdrawal(key, mail)
             if first is not None and (yield self._withdrawal(key, first))[0]:
-                last_commit.message = None  # its sender reports it again
+                last_commit.message = None  # so that the caller reports it again
             raise folded.raised
         folded.events[:0] = start.events
         exchange = self._commit(
@@ -601,7 +603,7 @@ class Protocol:
         own = folded.steps.get(mail.token.encode())
         exchange = exchange._replace(
             answers=folded.answers(mail.token.encode()),
-            warm=_needed(folded.warm, folded.circuit),
+            warm=_only_if_flowing(folded.warm, folded.circuit),
             token=mail.token,
             identity=mail.token,
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
@@ -627,10 +629,10 @@ class Protocol:
     def _drain(
         self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes], warm: bytes
     ) -> Generator[Call, Any, Sealed]:
-        """Also commit what queued during our commit: to wake another process would take longer.
+        """Also apply what queued during the commit, because waking another process would take longer.
 
-        Our own message is done. If this fails, the others take over after `PATIENCE_S`. `warm`: what
-        was not published yet because of this.
+        The message of this process is already applied. If this fails, other processes take over after
+        `PATIENCE_S`. `warm`: a failure that was not published yet.
         """
         for left in reversed(range(ROUNDS - 1)):
             if not waiting:
@@ -645,7 +647,7 @@ class Protocol:
                 base = base_of(sealed)
                 events = tuple(folded.events)
                 exchange = self._commit(folded.policy, base, folded.circuit, events, always=True)
-                warm = _needed(folded.warm or warm, folded.circuit)
+                warm = _only_if_flowing(folded.warm or warm, folded.circuit)
                 exchange = exchange._replace(answers=folded.answers(b""), warm=warm)
                 reply = yield from self._reply(key, exchange._replace(stays=left > 0))
             except (Cut, StoreError):
@@ -659,14 +661,14 @@ class Protocol:
     def _step_from_answer(self, key: str, policy: Policy, raw: bytes) -> Step:
         verdict, events, value = envelope.unseal_answer(raw)
         copy = self.known.get(key, policy)
-        if copy is not None and value.startswith(copy.begins):  # it was pushed before
+        if copy is not None and value.startswith(copy.begins):  # it was pushed already
             return Step(copy.circuit, verdict, events)
         sealed = envelope.unseal_for(value, policy, self.texts)
         self.known.keep(sealed)
         return Step(sealed.circuit, verdict, events)
 
     def _withdraw(self, key: str, policy: Policy, mail: Mail) -> Generator[Call, Any, Step]:
-        """Give up waiting. Either the message is out of the queue, or its answer is there."""
+        """Leave the queue and raise `StoreUnavailable`, unless the message was applied in the meantime."""
         removed, answer, receipt, have, _ = yield self._withdrawal(key, mail)
         if not removed and receipt is not None:
             return self._step_from_receipt(key, policy, mail, Received(have, receipt))
@@ -694,7 +696,7 @@ class Protocol:
     def _reply(self, key: str, exchange: Exchange) -> Generator[Call, Any, Any]:
         idle_ms = max(1, int(self._idle_s * 1000))
         for _ in range(TRIES_IN_TIME):
-            # A server that was frozen must not apply what its client has given up and sends again.
+            # A server that was frozen must not apply a request that its client has given up and repeats.
             until_s = self._clock() + self._timeout_s if self._clock.is_set else None
             confirmed = self.known.confirmed()
             call = exchange.call(
@@ -709,7 +711,7 @@ class Protocol:
             try:
                 reply = yield call
             except Cut:
-                self.known.confirm(*confirmed)  # removing a receipt twice does no harm
+                self.known.confirm(*confirmed)  # again: removing a receipt twice does no harm
                 raise
             if not script.removes_receipts(reply):
                 self.known.confirm(*confirmed)
@@ -734,7 +736,7 @@ class Protocol:
         *,
         always: bool = False,
     ) -> Exchange:
-        """The exchange that stores this circuit; one that only looks if there is nothing new."""
+        """The exchange that stores this circuit, or that only reads if nothing has changed."""
         unchanged = circuit is base.circuit or (base.circuit is None and not circuit.version)
         if unchanged and base.fits and not always:
             return Exchange(base.expected)
@@ -742,15 +744,15 @@ class Protocol:
         begins, value = envelope.seal(stamp, circuit, policy, self.texts)
         short, brief = summary(circuit), b""
         if short is not circuit and (events or always):
-            # No stored value has this stamp: nothing can be committed over the summary.
+            # No stored value has this stamp, so no commit can be based on the summary.
             _, brief = envelope.seal(stamp + script.SUMMARY, short, policy, self.texts)
         # Held and open circuits are kept: they do not expire.
-        fades = is_abandoned(circuit, 0.0, circuit.seen_s)
+        expires = is_abandoned(circuit, 0.0, circuit.seen_s)
         return Exchange(
             base.expected,
             value,
             begins,
-            ttl_ms=int((self._idle_s + GRACE_S) * 1000) if fades else None,
+            ttl_ms=int((self._idle_s + GRACE_S) * 1000) if expires else None,
             aside=self.names.unreadable(circuit.key, circuit.seen_s) if base.broken else "",
             publish=bool(events),
             summary=brief,
@@ -767,7 +769,7 @@ class Protocol:
     def _start(
         self, key: str, policy: Policy, base: FoldBase, now_s: float
     ) -> Generator[Call, Any, FoldStart]:
-        """The circuit before the message, and the remarks that it needs."""
+        """The circuit to which the message is applied, with the events of its repair, if any."""
         if base.broken:
             log = self.names.log
             newest = yield from self.on_key("XREVRANGE", log, "+", "-", "COUNT", TAIL)
@@ -785,10 +787,10 @@ class Protocol:
         return FoldStart(base.circuit, ())
 
     def _base(
-        self, key: str, policy: Policy, raw: bytes | None, now_s: float, *, ours: bool = True
+        self, key: str, policy: Policy, raw: bytes | None, now_s: float, *, use_copy: bool = True
     ) -> FoldBase:
-        """What to fold into, given what the server has; our copy if the server lost a newer one."""
-        copy = self.known.get(key, policy) if ours else None
+        """The base for the value on the server, or the local copy if the server has lost a newer state."""
+        copy = self.known.get(key, policy) if use_copy else None
         stored = None if raw is None else self._read(key, policy, raw)
         if isinstance(stored, str):
             last = Circuit(key, ()) if copy is None else copy.circuit
@@ -801,7 +803,7 @@ class Protocol:
         if copy is None or copy.circuit.version <= version:
             return base
         if is_abandoned(copy.circuit, self._idle_s, now_s):
-            return base._replace(circuit=again(policy, copy.circuit, base.circuit, now_s))
+            return base._replace(circuit=replacement_of(policy, copy.circuit, base.circuit, now_s))
         there = "nothing" if stored is None else f"version {version}"
         why = f"the store had lost its state ({there} there, version {copy.circuit.version} here)"
         return base._replace(circuit=copy.circuit, restored=f"{why}; restored")
@@ -817,8 +819,8 @@ class Protocol:
             return str(error)
 
 
-def asked(call: Script) -> Generator[Call, Any, Any]:
-    """The reply to a call that does the same when it is sent twice: one that is lost is repeated."""
+def repeatable(call: Script) -> Generator[Call, Any, Any]:
+    """The reply to a call that has the same effect if it is sent twice, so it is repeated if the reply is lost."""
     left = TRIES_AFTER_CUT
     while True:
         left -= 1
@@ -830,12 +832,12 @@ def asked(call: Script) -> Generator[Call, Any, Any]:
 
 
 def _sealed(exchange: Exchange, folded: Folded) -> Sealed:
-    """What an exchange has stored."""
+    """The circuit that an exchange has stored."""
     return Sealed(exchange.mine, folded.circuit, folded.policy)
 
 
 def _with_events(events: tuple[Event, ...], done: Step) -> Step:
-    """The step of a message, with the events of the one before it."""
+    """The step of a message, with the events of the message before it."""
     return done._replace(events=events + done.events) if events else done
 
 
@@ -847,13 +849,13 @@ def _outcome(message: Message, done: Step) -> bytes:
 
 
 def _warm(key: str, message: Message) -> bytes:
-    """What is published when a process that shares a circuit reports a failure."""
+    """The failure to publish for this message: the process and the circuit; empty: it reports none."""
     if isinstance(message, Record) and message.signal.ok is False and message.signal.count:
         process = "" if message.source is None else message.source.process
         return f"{process}\n{key}".encode()
     return b""
 
 
-def _needed(warm: bytes, circuit: Circuit) -> bytes:
-    """The same, if the reports of others can still matter: each process is woken, all at once."""
+def _only_if_flowing(warm: bytes, circuit: Circuit) -> bytes:
+    """The failure to publish, if reports of other processes can still matter: publishing wakes all of them."""
     return warm if circuit.phase in FLOWING else b""

@@ -1,4 +1,4 @@
-"""Reading what is stored: circuits by name or glob, events by cursor. Never changes anything."""
+"""Reads what is stored: circuits by name or glob, events by cursor. Never changes anything."""
 
 import logging
 import re
@@ -15,7 +15,7 @@ from switchgear._text.glob import is_plain, matcher, prefix
 
 
 class VerifiedReader:
-    """The reading commands of a client. Any thread may use it."""
+    """The reading commands, each with a check that the reply belongs to the call. Thread-safe."""
 
     def __init__(self, run: Callable[[Generator[Call, Any, Any]], Any], protocol: Protocol) -> None:
         self._run = run
@@ -31,20 +31,20 @@ class VerifiedReader:
         return values
 
     def lrange(self, key: str, first: int, last: int) -> list[bytes]:
-        """The items of a list from one position to another, both included."""
+        """The items of a list from the index `first` to the index `last`, inclusive."""
         items: list[bytes] = self._run(self._protocol.on_key("LRANGE", key, first, last))
         return items
 
     def xrange(self, key: str, first: str, last: str, *, count: int) -> list[tuple[bytes, Any]]:
-        """The entries of a stream from one cursor to another, oldest first."""
+        """At most `count` entries of a stream from one cursor to another, oldest first."""
         return self._entries("XRANGE", key, first, last, count)
 
     def xrevrange(self, key: str, last: str, first: str, *, count: int) -> list[tuple[bytes, Any]]:
-        """The same, newest first."""
+        """At most `count` entries of a stream from one cursor to another, newest first."""
         return self._entries("XREVRANGE", key, last, first, count)
 
     def scan_iter(self, *, match: str, count: int) -> Iterator[bytes]:
-        """The names of the keys that match, some perhaps twice."""
+        """The names of the keys that match; a name may occur twice."""
         cursor: bytes = b"0"
         while True:
             cursor, names = self._run(self._protocol.scan(cursor, match, count))
@@ -67,11 +67,11 @@ log = logging.getLogger("switchgear")
 
 
 class UnreadableState(Exception):
-    """A stored circuit that cannot be read, and why."""
+    """A stored circuit cannot be read; the argument explains why."""
 
 
 def checked_namespace(namespace: str | None) -> str:
-    """The namespace, if keys may begin with it. Raises ValueError."""
+    """The namespace (default `switchgear`). Raises ValueError unless keys can begin with it."""
     if namespace is None:
         return "switchgear"
     if not re.fullmatch(r"[A-Za-z0-9_.:/-]+", namespace):
@@ -99,7 +99,7 @@ def corrupt(label: str, why: str) -> StoreCorrupt:
 
 
 def values(client: VerifiedReader, names: Names, glob: str) -> Iterator[tuple[str, bytes]]:
-    """The circuits whose names match, sorted by name, as stored; a page at a time."""
+    """The names and values of the circuits whose names match, sorted by name; read a page at a time."""
     if is_plain(glob):
         keys = [glob]
     else:
@@ -118,11 +118,11 @@ def values(client: VerifiedReader, names: Names, glob: str) -> Iterator[tuple[st
 
 
 OLDEST = "0-0"
-"""The place before the first event: `0` in every store."""
+"""The cursor before the first event, which is `0` in the interface of stores."""
 
 
-def newest(client: VerifiedReader, stream: str, glob: str, limit: int) -> list[Entry]:
-    """The last events of circuits whose names match, oldest first."""
+def newest_events(client: VerifiedReader, stream: str, glob: str, limit: int) -> list[Entry]:
+    """The newest `limit` events of circuits whose names match, oldest first."""
     found: list[Entry] = []
     before = "+"
     while len(found) < limit:
@@ -130,18 +130,20 @@ def newest(client: VerifiedReader, stream: str, glob: str, limit: int) -> list[E
         found += _entries(page, glob)
         if len(page) < PAGE:
             break
-        before = _neighbour(page[-1][0].decode(), -1)
+        before = _shifted_cursor(page[-1][0].decode(), -1)
     return found[:limit][::-1]
 
 
-def behind(client: VerifiedReader, stream: str, after: str, glob: str, limit: int) -> list[Entry]:
-    """The events behind a cursor, oldest first. Raises ValueError for what is no cursor."""
+def events_after(
+    client: VerifiedReader, stream: str, after: str, glob: str, limit: int
+) -> list[Entry]:
+    """The first `limit` events after a cursor, oldest first. Raises ValueError for an invalid cursor."""
     after = OLDEST if after == "0" else after
     if not re.fullmatch(r"\d{1,19}-\d{1,19}", after):
         raise ValueError(f"after is {after!r}: it must be a cursor of this stream")
     found: list[Entry] = []
     while len(found) < limit:
-        page = client.xrange(stream, _neighbour(after, 1), "+", count=PAGE)
+        page = client.xrange(stream, _shifted_cursor(after, 1), "+", count=PAGE)
         found += _entries(page, glob)
         if len(page) < PAGE:
             break
@@ -163,8 +165,8 @@ def _entries(page: Any, glob: str) -> list[Entry]:
     return entries
 
 
-def _neighbour(cursor: str, by: int) -> str:
-    """The place right behind or before a cursor; `(` for that is of servers from 6.2 on."""
+def _shifted_cursor(cursor: str, by: int) -> str:
+    """The cursor right after (`by=1`) or before (`by=-1`) another; `(` in a range needs a server from 6.2 on."""
     milliseconds, number = map(int, cursor.split("-"))
     if number + by < 0:
         return f"{milliseconds - 1}-{2**64 - 1}"

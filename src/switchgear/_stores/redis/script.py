@@ -1,14 +1,14 @@
-"""The one script that runs inside the server: compare, set, and a queue for the other writers.
+"""The scripts that run inside the server: compare and set, and a queue for competing writers.
 
-It contains no breaker logic. A value begins with a stamp that no two writes share; a writer that passes the
-stamp it has read may replace the value. Another one gets the winner's value, and may leave a
-message in the inbox: while that is not empty, only a writer that takes messages out of it commits.
+They contain no breaker logic. A value begins with a stamp that no two writes share; a writer that passes
+the stamp it has read may replace the value. Other writers get the current value, and may leave a
+message in the inbox: while the inbox is not empty, only a writer that takes messages from it commits.
 
-Each message has an identity. The commit that applies it writes a receipt under that identity, in
+Each message has an identity. The commit that applies a message writes a receipt under its identity, in
 the same script: a message that is sent again, because its reply was lost, finds the receipt and is
-not applied again. A receipt goes when its sender confirms the reply with a later call, or after
+not applied again. A receipt is removed when its sender confirms the reply with a later call, or after
 `RECEIPT_MS`. Every reply repeats the nonce of its call, so that a reply to another call is noticed.
-An error repeats nothing: it may be the reply to another call, and proves nothing about this one.
+An error reply contains no nonce: it may belong to another call, and proves nothing about this one.
 """
 
 import hashlib
@@ -16,24 +16,24 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 BATCH = 256
-"""How many messages one commit takes out of the inbox at most."""
+"""Maximum number of messages that one commit takes from the inbox."""
 ANSWER_MS = 60_000
 """Milliseconds that an answer is kept for its process."""
 RECEIPT_MS = 86_400_000
-"""How long a receipt waits for a sender that never got the reply: a day."""
+"""Milliseconds that a receipt is kept for a sender that never got the reply: one day."""
 CONFIRMED = 64
-"""How many receipts one call removes at most."""
+"""Maximum number of receipts that one call removes."""
 WARN_EVERY_MS = 250
-"""How often it is published at most that a circuit fails: each time, every process that uses it is
-woken, and reports for a second."""
-UNHEARD = "|"
-"""What an identity ends with if its sender waits for the answer to the message behind it."""
-PLUS = "+"
-"""What identities contain and the tokens of older versions do not: those never ask for receipts."""
+"""Minimum milliseconds between two published failures of a circuit: each wakes every process that uses it,
+and lets it report its successes for a second."""
+NO_ANSWER_MARK = "|"
+"""The end of the identity of a message whose answer is not read, because its sender waits for the next one's."""
+IDENTITY_MARK = "+"
+"""Part of every identity, and not of the tokens of older versions, which never ask for receipts."""
 SUMMARY = "s"
-"""What the stamp of a summary ends with: no stored value has it."""
+"""The end of the stamp of a summary; no stored value has it."""
 LEAD = b"lead"
-"""What the first in the queue receives when it is its turn to commit."""
+"""The answer to the first process in the queue when it must lead, that is, commit."""
 
 EXCHANGE = f"""
 local value, log, inbox, failing = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -108,8 +108,8 @@ if same and (taken > 0 or alone == '' or not redis.call('LINDEX', inbox, 0)) the
       if whose == identity then
         redis.call('SET', receipts .. whose, outcome, 'PX', {RECEIPT_MS})
       elseif text ~= '' then
-        if whose:find('{PLUS}', 1, true) then redis.call('SET', receipts .. whose, text, 'PX', {RECEIPT_MS}) end
-        if whose:sub(-1) ~= '{UNHEARD}' then answer(whose, text .. '\\n' .. shown) end
+        if whose:find('{IDENTITY_MARK}', 1, true) then redis.call('SET', receipts .. whose, text, 'PX', {RECEIPT_MS}) end
+        if whose:sub(-1) ~= '{NO_ANSWER_MARK}' then answer(whose, text .. '\\n' .. shown) end
       end
     end
     if stays ~= '' then return {{1, now[1], now[2], left, nonce}} end
@@ -119,7 +119,7 @@ end
 
 local mail = false
 if token ~= '' then mail = redis.call('LPOP', answers .. token) end
--- The turn of a message that has left the queue since: it queues again.
+-- That was for a message that has left the queue since: it queues again.
 if entry ~= '' and mail == '{LEAD.decode()}' then mail = false end
 if entry ~= '' and not mail then
   local function join(each)
@@ -136,7 +136,7 @@ if entry ~= '' and not mail then
 end
 clear_confirmed()
 if how == '?' then have = redis.call('GET', value) end
--- Who is not in the queue tries again by the value: many waiting messages would be a long reply.
+-- A writer that is not in the queue needs only the value: many waiting messages would be a long reply.
 waiting = token ~= '' and redis.call('LRANGE', inbox, 0, {BATCH - 1}) or {{}}
 return {{0, now[1], now[2], have, waiting, mail, 0, nonce}}
 """
@@ -243,28 +243,28 @@ SHAS = {
 
 
 class Script(NamedTuple):
-    """Run a script in the server."""
+    """A call of a script in the server."""
 
     text: str
     keys: tuple[str, ...]
     args: tuple[Any, ...]
     nonce: str
-    """What the reply ends with, if it is the reply to this call."""
+    """The last item of the reply, if it is the reply to this call."""
 
     def is_answered_by(self, reply: Any) -> bool:
-        """Whether this is the reply to this very call."""
+        """Whether this is the reply to this call."""
         return isinstance(reply, list) and bool(reply) and reply[-1] == self.nonce.encode()
 
     def arguments(self) -> tuple[Any, ...]:
-        """What EVAL and EVALSHA want behind the script."""
+        """The arguments of EVAL and EVALSHA after the script."""
         return (len(self.keys), *self.keys, *self.args)
 
 
 class Wait(NamedTuple):
-    """Wait for an answer. A script cannot wait, so no nonce distinguishes this reply from an earlier one.
+    """A call that waits for an answer. It is no script, so the reply contains no nonce.
 
-    An earlier reply about the same message has the same effect, and an empty reply only means to
-    look again.
+    A late reply to an earlier call about the same message has the same effect, and after an empty reply
+    the caller checks again.
     """
 
     answers: tuple[str, ...]
@@ -272,7 +272,7 @@ class Wait(NamedTuple):
     wait_s: float
 
     def is_answered_by(self, reply: Any) -> bool:
-        """Whether this is a reply about this message, or that nothing came."""
+        """Whether this is a reply about these messages, or the empty reply."""
         if reply is None:
             return True
         pair = isinstance(reply, list | tuple) and len(reply) == 2
@@ -284,50 +284,50 @@ Call = Script | Wait
 
 
 class Lost(NamedTuple):
-    """The value is another than expected, or other messages wait before it."""
+    """Nothing was committed: the value is another than expected, or other messages wait."""
 
     have: bytes | None
     waiting: list[bytes]
     mail: bytes | None
-    """An answer that was there already."""
+    """An answer that had already arrived."""
     place: int = 0
-    """How many waited before a message when it joined the queue; 0 if it joined earlier."""
+    """Number of messages before this one when it joined the queue; 0 if it joined earlier."""
 
 
 class Received(NamedTuple):
     """The message was applied before: it was sent again because its reply was lost."""
 
     have: bytes | None
-    """The value now."""
+    """The current value."""
     receipt: bytes
-    """What it came to, as `envelope.seal_answer` writes it; `APPLIED` where the value is enough."""
+    """The result of the message, as `envelope.seal_answer` writes it; `APPLIED` if the value is enough."""
 
 
 APPLIED = b"1"
 
 
 class Names:
-    """How the keys of a namespace are called. One hash tag: in a Cluster all are on one node."""
+    """The names of the keys of a namespace. They share one hash tag, so that a Cluster keeps them on one node."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         root = f"{{{namespace}}}:"
         self.root: str = root
-        """What every key begins with."""
+        """The prefix of every key."""
         self.log: str = root + "events"
         """The stream of events."""
         self.operator: str = root + "operator"
         """The digest of the operator's token."""
         self.channel: str = root + "moves"
-        """Where moves are published."""
+        """The channel on which changed circuits are published."""
         self.warm: str = root + "warm"
-        """Where failures are published, so that every process reports its successes."""
+        """The channel on which failures are published, so that every process reports its successes."""
         self.answers: str = root + "answer:"
-        """What the keys of answers begin with."""
+        """The prefix of the keys of answers."""
         self.receipts: str = root + "receipt:"
-        """What the keys of receipts begin with."""
+        """The prefix of the keys of receipts."""
         self.circuits: str = root + "c:"
-        """What the keys of circuits begin with."""
+        """The prefix of the keys of circuits."""
 
     def circuit(self, key: str) -> str:
         return self.circuits + key
@@ -336,52 +336,54 @@ class Names:
         return f"{self.root}inbox:{key}"
 
     def failing(self, key: str) -> str:
-        """The key that exists for a moment after it was published that a circuit fails."""
+        """The key that exists for `WARN_EVERY_MS` after a failure of the circuit was published."""
         return f"{self.root}failing:{key}"
 
     def note(self, name: str) -> str:
         return f"{self.root}note:{name}"
 
     def turn(self, name: str) -> str:
-        """The key with the holder of that note's lock."""
+        """The key with the holder of the lock of a note."""
         return f"{self.root}turn:{name}"
 
     def unreadable(self, key: str, now_s: float) -> str:
-        """Where a value that could not be read is kept."""
+        """The key under which an unreadable value is kept."""
         return f"{self.root}unreadable:{key}:{now_s:.6f}"
 
 
 class Exchange(NamedTuple):
-    """The arguments of one exchange; the defaults only look."""
+    """The arguments of one exchange; with the defaults it only reads."""
 
     expected: bytes
-    """`-` nothing is there · `=…` it begins so · `#…` it is exactly this · `?` never matches."""
+    """The expected value: `-` none · `=…` begins like this · `#…` exactly this · `?` never matches."""
     new: bytes = b""
-    """What to set; empty: only look."""
+    """The value to set; empty: only read."""
     mine: bytes = b""
-    """How the new value begins: a call that was sent twice is done once."""
+    """The beginning of the new value, so that a call that is sent twice is applied once."""
     ttl_ms: int | None = None
     alone: bool = True
-    """Whether other waiters come first."""
+    """Whether to commit only if no messages wait in the inbox."""
     aside: str = ""
+    """The key to which an unreadable value is moved; empty: there is none."""
     entry: bytes = b""
+    """The message to queue if nothing is committed; empty: none."""
     before: bytes = b""
-    """A message of the same sender that queues directly before that one."""
+    """A message of the same sender that queues directly before `entry`."""
     token: str = ""
     publish: bool = False
     events: tuple[bytes, ...] = ()
     answers: tuple[tuple[bytes, bytes], ...] = ()
-    """The messages taken out of the inbox: whose (or the whole, if unreadable), what to answer."""
+    """The messages to take from the inbox: the token (the whole message if it is unreadable) and the answer."""
     identity: str = ""
-    """The message that this applies, or asks for the receipt of."""
+    """The identity of the message that this applies, or whose receipt it requests."""
     outcome: bytes = APPLIED
     """The content of its receipt."""
     warm: bytes = b""
-    """What is published when a shared circuit fails: which process, which circuit. Not if the sender `stays` and more waits."""
+    """The failure to publish: process and circuit. Not published yet if the sender `stays` and more messages wait."""
     summary: bytes = b""
-    """What is published and answered instead of the new value; empty: the value."""
+    """What is published and sent as an answer instead of the new value; empty: the value."""
     stays: bool = False
-    """Whether the sender also folds what has queued in the meantime: it is returned, and no other process woken."""
+    """Whether the sender also applies what has queued in the meantime: it is returned, and no other process is woken."""
 
     def call(
         self,
@@ -394,7 +396,7 @@ class Exchange(NamedTuple):
         nonce: str,
         confirmed: Sequence[str] = (),
     ) -> Script:
-        """The call of the script that does it, unless it is later than that on the server."""
+        """The call of the script; the server refuses it after `until_s` on its clock."""
         keys = (names.circuit(key), names.log, names.inbox(key), names.failing(key))
         args: list[Any] = [
             self.expected,
@@ -430,23 +432,23 @@ class Exchange(NamedTuple):
 
 
 def removes_receipts(reply: Any) -> bool:
-    """Whether the exchange removed the receipts that its sender has confirmed."""
+    """Whether the exchange removed the confirmed receipts."""
     return int(reply[0]) not in (2, 3)
 
 
 def is_late(reply: Any) -> bool:
-    """Whether the server found that the answer comes too late, and did nothing."""
+    """Whether the server received the call after its deadline, and did nothing."""
     return int(reply[0]) == 2
 
 
 def queued(reply: Any) -> list[bytes]:
-    """The messages that have queued in the meantime, if the sender of a commit stays the first."""
+    """The messages that queued during a commit whose sender `stays`."""
     is_done = int(reply[0]) == 1 and len(reply) > 4
     return list(reply[3]) if is_done else []
 
 
 def outcome(reply: Any) -> Lost | Received | None:
-    """What an exchange answered; `None`: done."""
+    """The result of an exchange; `None`: it was committed."""
     if int(reply[0]) == 3:
         return Received(reply[3], reply[4])
     if int(reply[0]) == 4:
