@@ -1,7 +1,7 @@
 """The pytest plugin: a fake clock, a panel in memory, forced states and `assert_tripped` as fixtures.
 
-pytest loads this module in every run where Switchgear is installed. It stands beside the package and imports
-it only when a test asks for a fixture, so other test runs cost nothing and measure nothing of it.
+pytest loads this module in every run where Switchgear is installed. The module is outside the package and
+imports it only when a test requests a fixture, so other test runs do not load the package at all.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ def switchgear_clock() -> "FakeClock":
 
 @pytest.fixture
 def switchgear_panel(switchgear_clock: "FakeClock") -> "Iterator[Panel]":
-    """A panel in memory on the fake clock; nothing of it outlasts the test."""
+    """A panel in memory on the fake clock, closed after the test."""
     from switchgear import Panel
 
     with Panel("memory:", clock=switchgear_clock) as panel:

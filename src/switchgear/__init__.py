@@ -100,7 +100,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the names for running agents on first use: most programs only guard calls."""
+    """Import the names for running agents on first use, because most programs only guard calls."""
     if name not in _LAZY:
         raise AttributeError(name)
     from importlib import import_module  # noqa: PLC0415

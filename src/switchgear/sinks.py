@@ -1,4 +1,9 @@
-"""Where events are sent besides the store: each sink is a callable that takes an `Event`."""
+"""Where events are sent besides the store: each sink is a callable that takes an `Event`.
+
+>>> from switchgear import CircuitBreaker
+>>> from switchgear.sinks import Jsonl
+>>> breaker = CircuitBreaker("api", sinks=[Jsonl("events.jsonl")])
+"""
 
 from switchgear._core.wire import WireError, dump_event, load_event
 from switchgear._sinks import SINKS, Jsonl, Log, Sink

@@ -1,4 +1,9 @@
-"""Stores: where the state of circuits, budgets and locks is kept."""
+"""Stores keep the state of circuits, budgets and locks: in memory, in SQLite or in Redis.
+
+>>> from switchgear.stores import open_store
+>>> open_store("memory:").facts()
+{'circuits': '0', 'events': '0'}
+"""
 
 from typing import TYPE_CHECKING, Any
 

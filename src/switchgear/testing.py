@@ -1,7 +1,7 @@
-"""For your tests: a clock to advance, states to force, a store to disconnect, the machine as a function."""
+"""Tools for your tests: a clock to advance, states to force, a store to disconnect, the machine as a function."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from switchgear._breaker.handle import Breaker
 from switchgear._core.errors import StoreError, StoreUnavailable
@@ -16,7 +16,7 @@ from switchgear._core.types import (
     Phase,
     Step,
 )
-from switchgear._stores.base import StoredCircuit, Transaction
+from switchgear._stores.base import Entry, MemoryLedger, StoredCircuit, Transaction, Vacuumed
 from switchgear._stores.memory import MemoryCell, MemoryStore
 from switchgear._system.clock import Clock
 
@@ -26,7 +26,7 @@ __all__ = ["FakeClock", "FlakyStore", "assert_tripped", "force_state", "step"]
 
 
 class FakeClock:
-    """A clock for tests: `clock()` returns seconds, `clock.advance(60)` advances it.
+    """A clock for tests: `clock()` returns seconds, `clock.advance(60)` advances the time.
 
     >>> clock = FakeClock()
     >>> clock.advance(60.0)
@@ -38,18 +38,21 @@ class FakeClock:
         self.now_s: float = start_s
 
     def __call__(self) -> float:
-        """The time now, in seconds."""
+        """The current time in seconds."""
         return self.now_s
 
     def advance(self, seconds: float) -> None:
-        """Advance the time. Raises ValueError for a negative amount: no breaker's clock runs backwards."""
+        """Advance the time. Raises ValueError for a negative number: clocks of breakers never run backwards."""
         if not seconds >= 0:
             raise ValueError(f"seconds is {seconds!r}: it must be a number of at least 0")
         self.now_s += seconds
 
 
 class FlakyStore(MemoryStore):
-    """A store in memory that can be made unreachable, for tests of that case.
+    """A store in memory that a test can make unreachable with `cut()` and reachable with `mend()`.
+
+    - `clock`: returns seconds since the epoch.
+    - `refresh_s`: maximum age of a breaker's snapshot in seconds, as for a shared store; default: no limit.
 
     >>> store = FlakyStore()
     >>> store.cut()
@@ -64,43 +67,88 @@ class FlakyStore(MemoryStore):
         super().__init__(clock=clock)
         self.refresh_s = refresh_s
         self.tries: int = 0
-        """Number of calls while it was cut off."""
+        """Number of calls that failed because the store was cut off."""
         self._error: StoreError | None = None
 
     def cut(self, error: StoreError | None = None) -> None:
-        """Make it unreachable: from now on every call fails."""
+        """Make the store unreachable: every call raises `error` (default: `StoreUnavailable`)."""
         self._error = error or StoreUnavailable(self.label, "it was cut off", "call mend()")
 
     def mend(self, *, empty: bool = False) -> None:
-        """Make it reachable again; `empty`: without its data."""
+        """Make the store reachable again; with `empty`, it has lost its circuits, events, budgets and locks."""
         self._error = None
         if empty:
             super().__init__(clock=self._clock)
 
     def apply(self, key: str, policy: Policy, message: Message, now_s: float) -> Step:
-        """As in `MemoryStore`, unless it is cut off."""
+        """As in `MemoryStore`, unless the store is cut off."""
         self._check()
         return super().apply(key, policy, message, now_s)
 
     def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        """As in `MemoryStore`, unless it is cut off."""
+        """As in `MemoryStore`, unless the store is cut off."""
         self._check()
         return super().transact(name, work)
 
     def get(self, key: str) -> StoredCircuit | None:
-        """As in `MemoryStore`, unless it is cut off."""
+        """As in `MemoryStore`, unless the store is cut off."""
         self._check()
         return super().get(key)
 
     def put(self, found: StoredCircuit, events: Sequence[Event] = ()) -> bool:
-        """As in `MemoryStore`, unless it is cut off."""
+        """As in `MemoryStore`, unless the store is cut off."""
         self._check()
         return super().put(found, events)
+
+    def find(self, glob: str = "*") -> list[StoredCircuit]:
+        """As in `MemoryStore`, unless the store is cut off."""
+        self._check()
+        return super().find(glob)
+
+    def events(
+        self, *, after: str | None = None, glob: str = "*", limit: int = 1000
+    ) -> list[Entry]:
+        """As in `MemoryStore`, unless the store is cut off."""
+        self._check()
+        return super().events(after=after, glob=glob, limit=limit)
+
+    def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
+        """As in `MemoryStore`, unless the store is cut off."""
+        self._check()
+        return super().vacuum(keep_events=keep_events, idle_s=idle_s, now_s=now_s)
+
+    def operator_digest(self) -> str | None:
+        """As in `MemoryStore`, unless the store is cut off."""
+        self._check()
+        return super().operator_digest()
+
+    def set_operator_digest(self, digest: str | None, *, instead_of: str | None) -> bool:
+        """As in `MemoryStore`, unless the store is cut off."""
+        self._check()
+        return super().set_operator_digest(digest, instead_of=instead_of)
+
+    def ledger(self) -> Any:
+        """The ledger for budgets and locks, which fails while the store is cut off."""
+        return _FlakyLedger(self, super().ledger())
 
     def _check(self) -> None:
         if self._error is not None:
             self.tries += 1
             raise self._error
+
+
+class _FlakyLedger:
+    """The ledger of a store; every operation fails while the store is cut off."""
+
+    def __init__(self, store: FlakyStore, ledger: MemoryLedger) -> None:
+        self.label = ledger.label
+        self.now_s = ledger.now_s
+        self._store = store
+        self._ledger = ledger
+
+    def __getattr__(self, name: str) -> Any:
+        self._store._check()  # noqa: SLF001
+        return getattr(self._ledger, name)
 
 
 def force_state(
@@ -110,11 +158,11 @@ def force_state(
     reason: str = "forced by a test",
     retry_after_s: float | None = 60.0,
 ) -> None:
-    """Put a circuit in a state without the evidence for it: `closed`, `open` or `half_open`.
+    """Put a circuit into the state `closed`, `open` or `half_open` without the evidence for it.
 
-    From there on it behaves as usual: an open circuit waits `retry_after_s` seconds (`None`: until a
-    manual reset) and probes, a half-open one admits probes. Raises ValueError for another state, and
-    where the policy has no probes.
+    From then on it behaves as usual: an open circuit probes after `retry_after_s` seconds (`None`: it stays
+    open until a manual reset), and a half-open circuit admits probes. Raises ValueError for another
+    state, and for `half_open` if the policy has no probes.
 
     >>> from switchgear import CircuitBreaker
     >>> breaker = CircuitBreaker("api")
@@ -122,18 +170,18 @@ def force_state(
     >>> breaker.state
     <Phase.OPEN: 'open'>
     """
-    wanted = Phase(state)
-    if wanted is Phase.TRIPPING:
+    phase = Phase(state)
+    if phase is Phase.TRIPPING:
         raise ValueError("state is 'tripping': it follows from evidence; record failures instead")
-    if wanted is Phase.CLOSED:
+    if phase is Phase.CLOSED:
         breaker.reset(by="test", why=reason)
         return
     circuit = breaker.snapshot()
-    if wanted is Phase.HALF_OPEN and not breaker.policy.recovery.probes:
+    if phase is Phase.HALF_OPEN and not breaker.policy.recovery.probes:
         raise ValueError("state is 'half_open': the policy of this circuit recovers without probes")
     now_s = circuit.seen_s
     retry_at_s = None if retry_after_s is None else now_s + retry_after_s
-    is_open = wanted is Phase.OPEN
+    is_open = phase is Phase.OPEN
     outage = OpenState(
         opened_at_s=now_s,
         retry_at_s=retry_at_s if is_open else None,
@@ -141,7 +189,7 @@ def force_state(
         reason=reason,
     )
     forced = circuit._replace(
-        phase=wanted,
+        phase=phase,
         generation=circuit.generation + 1,
         version=circuit.version + 1,
         heat=max(circuit.heat, 1.0) if is_open else circuit.heat,
@@ -157,9 +205,9 @@ def force_state(
 
 
 def assert_tripped(breaker: Breaker, *, because: str = "") -> None:
-    """Fail unless the circuit is open and, with `because`, unless its reason contains this text.
+    """Assert that the circuit is open and, with `because`, that its reason contains this text.
 
-    Raises AssertionError with the state, the heat and the readings of the detectors.
+    The AssertionError contains the state and the evidence of the detectors.
 
     >>> from switchgear import CircuitBreaker
     >>> breaker = CircuitBreaker("api")
@@ -168,9 +216,9 @@ def assert_tripped(breaker: Breaker, *, because: str = "") -> None:
     """
     circuit = breaker.snapshot()
     if circuit.phase is not Phase.OPEN:
-        seen = "; ".join(reading.reason for reading in breaker.readings().values())
+        evidence = "; ".join(reading.reason for reading in breaker.readings().values())
         state = circuit.phase.replace("_", "-")
-        raise AssertionError(f"circuit {breaker.name!r} is {state}, not open: {seen}")
+        raise AssertionError(f"circuit {breaker.name!r} is {state}, not open: {evidence}")
     if because not in circuit.outage.reason:
         raise AssertionError(
             f"circuit {breaker.name!r} is open because of {circuit.outage.reason!r}, "

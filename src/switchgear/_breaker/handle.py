@@ -605,9 +605,7 @@ class Breaker:
         bare = not self._checks_results and self._slow_from_s is None and not polls
         self._fast = run if bare and not self._on_call else None
         self._timed = None if self._on_call else run
-        self._run = (
-            run  # last: after an interrupt before this line, the next message sets all again
-        )
+        self._run = run  # last: after an interrupt before it, the next message sets all again
 
     def _success(self, count: int) -> Signal:
         # No call of a run was slow, and detectors treat all shorter durations the same.

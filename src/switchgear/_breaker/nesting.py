@@ -299,9 +299,7 @@ def _disarm(blocks: list[Block]) -> None:
     if len({block.permit.generation for block in blocks}) > 1:
         for block in blocks:
             if block.permit.probe:
-                block.breaker.give_back(
-                    block.permit
-                )  # a result that is recorded with it is now stale
+                block.breaker.give_back(block.permit)  # a later result with it is stale
 
 
 def _forget(block: Block) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from switchgear import CircuitBreaker, Panel, Phase, Policy, Rejected, WindowEnd
+from switchgear._stores.base import Amended
 from switchgear.detectors import ConsecutiveFailures
-from switchgear.testing import FakeClock, assert_tripped, force_state
+from switchgear.errors import StoreUnavailable
+from switchgear.testing import FakeClock, FlakyStore, assert_tripped, force_state
 
 
 def pytest_run(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -102,3 +104,27 @@ def test_an_assertion_that_fails_reports_the_state_of_the_circuit() -> None:
     force_state(breaker, "open", reason="5 failures in a row")
     with pytest.raises(AssertionError, match="not because of 'budget'"):
         assert_tripped(breaker, because="budget")
+
+
+def test_a_store_that_is_cut_off_fails_at_every_operation_and_works_again() -> None:
+    store = FlakyStore(clock=FakeClock(1000.0))
+    ledger = store.ledger()
+    ledger.amend("shelf", "key", lambda value, now_s: Amended(None, [now_s]))
+    store.cut()
+    for operation in (
+        lambda: store.get("api"),
+        lambda: store.find("*"),
+        store.events,
+        lambda: store.vacuum(keep_events=1, idle_s=1.0, now_s=1000.0),
+        store.operator_digest,
+        lambda: store.set_operator_digest(None, instead_of=None),
+        lambda: ledger.value("shelf", "key"),
+        lambda: store.ledger().keys("shelf"),
+    ):
+        with pytest.raises(StoreUnavailable, match="it was cut off"):
+            operation()
+    assert store.tries == 8
+    assert ledger.now_s() == 1000.0, "the time continues"
+    store.mend()
+    assert ledger.value("shelf", "key") == [1000.0]
+    assert store.find("*") == []

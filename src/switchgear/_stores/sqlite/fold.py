@@ -145,9 +145,8 @@ def field_texts(policy: Policy, circuit: Circuit, before: FieldTexts) -> FieldTe
             continue
         kind = type(value)
         if kind is int or (kind is float and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT):
-            new[index] = (
-                f'"{fields[index]}":{_number_text(value)}'  # the most frequent case, inlined
-            )
+            # The most frequent case of `_field_text`, inlined.
+            new[index] = f'"{fields[index]}":{_number_text(value)}'
         else:
             new[index] = _field_text(policy, fields[index], value)
     recent = circuit.recent

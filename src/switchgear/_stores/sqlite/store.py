@@ -152,9 +152,8 @@ class Link:
                 if opened.db.in_transaction:
                     undo(opened.db)  # a second interrupt may have stopped an earlier rollback
                 return opened
-            _never_close(
-                opened.db
-            )  # it belongs to the parent, and even closing it is not safe here
+            # The connection belongs to the parent process, and even closing it is not safe here.
+            _never_close(opened.db)
             self._opened = None
         try:
             self._opened = opened = self._file.open()
