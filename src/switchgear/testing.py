@@ -1,4 +1,4 @@
-"""Tools for your tests: a clock to advance, states to force, a store to disconnect, the machine as a function."""
+"""Tools for your tests: a fake clock, forced states, a store to disconnect, the machine as a function."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

@@ -385,7 +385,7 @@ class CircuitBreaker(Breaker):
         return self._slow_from_s is not None or bool(self._on_call)
 
     def stopwatch(self) -> float:
-        """The clock's time for measuring durations; 0 if nothing uses them, NaN if the clock fails. Never raises."""
+        """The time for measuring durations; 0 if nothing uses them, NaN if the clock raises."""
         if self._slow_from_s is None and not self._on_call:
             return 0.0
         try:
@@ -535,7 +535,7 @@ class CircuitBreaker(Breaker):
             self.log_trouble()
 
     def _fold_run(self, run: SuccessRun, *, more: int) -> None:
-        """Fold the successes of a run and `more` successes without a ticket, or leave them to the panel's thread."""
+        """Fold the successes of a run and `more` without a ticket, or leave them to the panel's thread."""
         try:
             if not self._leave_to_thread(run, more):
                 for message, ago_s in self._count_messages(run, more):
@@ -563,7 +563,7 @@ class CircuitBreaker(Breaker):
         return run
 
     def _signal_of(self, error: BaseException, seconds: float | None, permit: Permit) -> Signal:
-        """The signal of an exception; without an outcome if it is no evidence or an inner guard has recorded it."""
+        """The signal of an exception; empty if it is no evidence, or an inner guard has recorded it."""
         try:
             ok = self._outcome(error)
             if ok is None or self._is_part_of_a_probe(permit):

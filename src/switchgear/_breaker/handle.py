@@ -565,7 +565,7 @@ class Breaker:
         return run
 
     def _ticket_limit(self, circuit: Circuit) -> int:
-        """Number of successes that may take tickets; 0 on a warm circuit, where each success has its own time."""
+        """Number of successes that may take tickets; 0 on a warm circuit, where each success is dated."""
         shared = self._shared
         if shared is not None and self._clock() < shared.warm_until_s:
             return 0
@@ -612,7 +612,7 @@ class Breaker:
         return Signal(ok=True, seconds=None if self._slow_from_s is None else 0.0, count=count)
 
     def _fresh_run(self) -> SuccessRun | None:
-        """The run that counts a call, after reading the store if that is due; `None`: the circuit is not closed."""
+        """The run that counts a call, after a due read of the store; `None`: the circuit is not closed."""
         run = self._run
         if run is None or self._wall is None:
             return run
@@ -775,7 +775,7 @@ class Breaker:
     def _remark_isolation(
         self, shared: SharedEvidence, own: Circuit, *, was_isolated: bool
     ) -> None:
-        """Record in the shared circuit that this process is isolated and when it probes, or no longer isolated."""
+        """Record in the shared circuit that this process is isolated, and until when, or no longer."""
         place, retry_at_s = this_process(), own.outage.retry_at_s
         if shared.isolated and own.phase is Phase.OPEN and retry_at_s != shared.remarked_s:
             shared.remarked_s = retry_at_s
@@ -854,7 +854,7 @@ class Breaker:
         return verdict.permit
 
     def _count_refusal(self) -> tuple[str, Refusal, float] | None:
-        """Count a refusal and return the arguments of `Rejected`; `None`: the snapshot does not refuse every call.
+        """Count a refusal and return the arguments of `Rejected`; `None`: the call may be admitted.
 
         The exception is not created here, because an exception in a local variable keeps the
         caller's frame alive.
@@ -1062,7 +1062,7 @@ class Breaker:
         return Record(self._success(ended_count), ended.permit)
 
     def _leave_to_thread(self, run: SuccessRun, more: int) -> bool:
-        """Leave the counts to the panel's background thread, which folds them within a second; false: it cannot.
+        """Leave the counts to the panel's thread, which folds them within a second; false: impossible.
 
         If changes are pushed, calls of a closed circuit send nothing, unless a detector begins to
         evaluate with one of them. Otherwise there is no background thread, and all deferred calls
@@ -1079,7 +1079,7 @@ class Breaker:
         return False
 
     def _leave_to_submitter(self, run: SuccessRun, more: int) -> bool:
-        """Leave the successes to the submitter if the circuit is warm, with their time; false: it cannot."""
+        """Leave the successes of a warm circuit to the submitter, with their time; false: impossible."""
         shared = self._shared
         if shared is None or self._clock() >= shared.warm_until_s or self._lock.is_mine():
             return False

@@ -379,7 +379,7 @@ class LoopBreaker(Breaker):
         cooldown_s: float = 30.0,
         **options: Unpack[LoopBreakerOptions],
     ) -> Self:
-        """A breaker that stops a failing loop; after `cooldown_s` seconds one retry decides, whatever its error."""
+        """A breaker that stops a failing loop; after `cooldown_s` seconds, one retry decides."""
         policy = loop_policy(
             consecutive_failures=consecutive_failures,
             same_error=same_error,

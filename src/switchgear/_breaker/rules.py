@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PTH100, PTH111  pathlib is slow to import, and hooks use this module
 
 LARGEST_LIST = 16_384
-"""Maximum size in bytes of a file that lists arguments of commands (`xargs -a FILE`); larger files are not read."""
+"""Maximum size in bytes of a file with arguments of commands (`xargs -a FILE`) that is read."""
 
 
 def place_at(

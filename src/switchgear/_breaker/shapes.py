@@ -38,7 +38,7 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200  # the code flags o
 
 
 def lazy_code(function: Any) -> CodeType | None:
-    """The code of a coroutine or generator function, which runs nothing when it is called; `None` for others."""
+    """The code of a coroutine or generator function, which only creates its result; `None` for others."""
     while isinstance(function, partial):
         function = function.func
     if type(function) is not FunctionType and type(function) is not MethodType:

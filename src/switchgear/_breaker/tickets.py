@@ -137,7 +137,7 @@ class SuccessRun:
         """The times of successes on a warm circuit, which take no tickets: see `Submitter`."""
         self.due_s = due_s
         self.plain: type | None = None
-        """The type of the last result that was neither a coroutine nor a generator, so that it is checked once."""
+        """The type of the last result that was neither a coroutine nor a generator, to check it only once."""
 
     @property
     def is_pending(self) -> bool:

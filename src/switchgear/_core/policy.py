@@ -324,7 +324,10 @@ class WeightedSum(Combine):
             )
 
     def heat(self, detectors: Sequence[Detector], heats: Sequence[float]) -> float:
-        """The sum of the weights of tripping detectors divided by the threshold, or the heat of the hottest detector without a weight if that is higher."""
+        """The sum of the weights of tripping detectors divided by the threshold.
+
+        If the hottest detector without a weight is hotter, its heat.
+        """
         share = self._share_of_threshold(self.score(detectors, heats))
         return max(share, self._hottest_alone(detectors, heats)[0])
 

@@ -337,7 +337,7 @@ class Reading(NamedTuple):
     threshold: float | None = None
     """The threshold for the value."""
     unit: str = ""
-    """The unit of `value` and `threshold`: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
+    """The unit of both numbers: `failures`, `share` (0 to 1), `s`, `micros` (millionths of a dollar)…"""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON-compatible values."""
@@ -458,7 +458,7 @@ class Circuit(NamedTuple):
     order: Override | None = None
     """The last override that set the mode, with its author and reason."""
     generation: int = 1
-    """Increases when the circuit opens, starts to probe or closes; results of earlier permits are then stale."""
+    """Increases when the circuit opens, half-opens or closes; results of earlier permits are then stale."""
     version: int = 0
     """Increases with every change; the higher version is the newer state."""
     event_seq: int = 0

@@ -103,7 +103,7 @@ class Errors(NamedTuple):
 
     @classmethod
     def load(cls, data: Any, *, room: int) -> Self:
-        """The inverse of `dump`; errors beyond `room` are counted without a text. Raises ValueError for other data."""
+        """The inverse of `dump`; errors beyond `room` lose their texts. Raises ValueError for other data."""
         rows, forgotten, row_key, row, *rest = values.check_list(
             "the errors", data, 6 if isinstance(data, list) and len(data) > 4 else 4
         )

@@ -99,7 +99,7 @@ class ResourceLock:
         return self.token
 
     def renew(self, lease_s: float | None = None) -> None:
-        """Extend the lease to `lease_s` seconds from now (default: its length). Raises `LockLost` if it has expired."""
+        """Extend the lease to `lease_s` seconds from now (default: as given). Raises `LockLost` if it expired."""
         lease_s = self._lease_s if lease_s is None else values.check_seconds("lease_s", lease_s)
         if not self._apply(RenewLease(self._id, lease_s)).held:
             raise LockLost(self.resource, self.token)

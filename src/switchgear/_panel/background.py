@@ -183,7 +183,7 @@ class BackgroundThread:
                 self._report_new()
 
     def _report_new(self) -> None:
-        """Report circuits on which this process has begun to make calls, so that it takes part in shared trips."""
+        """Report circuits on which this process has begun to make calls, so that its successes count."""
         for breaker in self._all_breakers():
             if breaker.is_unknown_to_others:
                 self._attempt(breaker.flush, breaker.name)

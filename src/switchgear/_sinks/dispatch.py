@@ -57,7 +57,7 @@ CallHook = Callable[[Call], object]
 
 
 def checked_sinks(field: str, sinks: Any) -> tuple[Any, ...]:
-    """The sinks as a tuple. Raises ValueError unless each sink is a plain callable, not a coroutine function."""
+    """The sinks as a tuple. Raises ValueError unless each is callable and no coroutine function."""
     if not isinstance(sinks, Iterable) or isinstance(sinks, str):
         raise ValueError(f"{field} is {sinks!r}: it must be a list of callables")
     checked = tuple(sinks)

@@ -266,7 +266,7 @@ class Store(Protocol):
         """
 
     def facts(self) -> dict[str, str]:
-        """The facts that `switchgear doctor` shows: versions, sizes, settings. Raises `StoreError` on damage."""
+        """Versions, sizes and settings, for `switchgear doctor`. Raises `StoreError` on damage."""
 
     def close(self) -> None:
         """Close files and connections. Idempotent."""

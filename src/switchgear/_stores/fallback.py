@@ -201,7 +201,7 @@ class Resilient:
         self._known: dict[str, StoredCircuit] = {}
         """The last known states in the store."""
         self._shift: dict[str, int] = {}
-        """Offsets added to versions, so that versions increase for local readers even if the store's decreased."""
+        """Offsets of versions, so that they increase for local readers even if those of the store decrease."""
         self._away: dict[str, Backlog] = {}
         """Circuits that are kept in memory while the store is unreachable or fails for them."""
         self.submitter: Submitter = Submitter()
@@ -404,7 +404,7 @@ class Resilient:
         listener: Callable[[Circuit], object],
         missing: Callable[[str], object] | None = None,
     ) -> None:
-        """Call `listener` with circuits that other processes changed, `missing` with names of circuits that the store lost."""
+        """Call `listener` with circuits that other processes changed, `missing` with names of lost circuits."""
 
         def changed(circuit: Circuit) -> None:
             known = self._known.get(circuit.key)

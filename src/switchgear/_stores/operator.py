@@ -35,7 +35,7 @@ class OperatorLock:
         self.keep_in(store)
 
     def allows(self, store: Store) -> bool:
-        """Whether overrides are allowed: no token is needed, or that of this process matches. Raises `StoreError`."""
+        """Whether this process may override: no token is needed, or its token matches. Raises `StoreError`."""
         self.keep_in(store)  # even if refused: the next process may be configured without a digest
         digest = store.operator_digest() or self.digest
         return digest is None or fits(self._token, digest)

@@ -122,9 +122,9 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def make_private_folder(folder: str) -> None:
-    """Create the folder for this user alone, if it does not exist. Raises OSError for anything else at the path.
+    """Create the folder for this user alone, if it is missing. Raises OSError for anything but a folder.
 
-    A link is an error, too: its target could be inside a project.
+    A link is an error, too, because its target could be inside a project.
     """
     os.makedirs(folder, mode=FOLDER_MODE, exist_ok=True)
     status = os.lstat(folder)

@@ -1,4 +1,4 @@
-"""A lock that neither a fork nor a finalizer can turn into a deadlock; running work in a thread from an event loop."""
+"""A lock that neither a fork nor a finalizer can turn into a deadlock, and threads for event loops."""
 
 import os
 from _thread import RLock  # of which `threading` is made: a hook starts no thread

@@ -35,7 +35,7 @@ _READ_ONLY_EDITOR_COMMANDS = frozenset({"view", "read"})
 
 
 def clean(text: str, longest: int = LONGEST_TEXT) -> str:
-    r"""The lines without secrets and control characters; of a text above `longest` characters the middle is left out.
+    r"""The lines without secrets and control characters, at most `longest` characters without the middle.
 
     >>> clean("one\x1b[2J\r\ntwo sk-proj-abcdefghijklmnop")
     'one\ntwo [redacted]'

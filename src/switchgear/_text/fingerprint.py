@@ -41,7 +41,7 @@ _SIGNS = (
 """Words that mark a line of a longer output as being about an error."""
 _CODES = ("code", "status", "errno")
 _CODES_ALONE = ("error", "exit", "http", "signal", "rc")
-"""A number right after one of these words identifies the error, and is kept; that of `AssertionError: 5` is not."""
+"""A number right after one of these words identifies the error, and is kept; `AssertionError: 5` is not."""
 _HTTP = (
     *("400", "401", "402", "403", "404", "405", "408", "409", "410", "413", "415", "422", "424"),
     *("425", "429", "431", "451", "500", "501", "502", "503", "504", "520", "521", "522", "524"),

@@ -422,7 +422,7 @@ def packed(words: Sequence[Any]) -> bytes:
 
 
 class Clients:
-    """Creates clients on first use. Thread-safe and fork-safe. `key` is any key of Switchgear, to find its node."""
+    """Creates clients on first use. Thread-safe and fork-safe. `key` is any key of Switchgear."""
 
     def __init__(self, address: Address, timeout_s: float, key: str) -> None:
         try:

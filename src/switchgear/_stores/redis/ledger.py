@@ -179,7 +179,7 @@ class RedisLedger:
         return int(from_text(self.label, where, number)), from_text(self.label, where, text)
 
     def _wait(self, deadline_s: float, tries: int) -> None:
-        """Sleep for a random time, so that not all processes retry at once. Raises `StoreUnavailable` at the deadline."""
+        """Sleep for a random time, so that not all processes retry at once. Raises at the deadline."""
         if time.monotonic() > deadline_s:
             why = f"too many concurrent writers for {PATIENCE_S:g} s"
             raise StoreUnavailable(self.label, why, "try again, or split the budget into several")

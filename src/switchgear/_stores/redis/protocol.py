@@ -94,7 +94,7 @@ def replacement_of(policy: Policy, old: Circuit, new: Circuit | None, now_s: flo
 
 
 def queue_position(waiting: list[bytes], tokens: Container[bytes]) -> int | None:
-    """The position of the first of these messages in the queue, from 0; `None`: none is in the part that was read."""
+    """The position in the queue of the first of these messages, from 0; `None`: none was read."""
     for place, raw in enumerate(waiting):
         if envelope.token_of(raw) in tokens:
             return place
@@ -127,7 +127,7 @@ class Folded:
         self.policy = policy
         self.events: list[Event] = []
         self.steps: dict[bytes, Step | None] = {}
-        """The result of each message by token, in order; an unreadable message by its whole text, with `None`."""
+        """The result of each message by token, in order; for an unreadable one, `None` by its whole text."""
         self.raised: Exception | None = None
         """What a detector raised for the message of this process."""
         self.warm = b""
@@ -189,7 +189,7 @@ def fold_queue(
     before: bytes = b"",
     patient: bool,
 ) -> Folded:
-    """Fold the messages in order; `own` is the token of this process's message, `before` that of the message before it.
+    """Fold the messages in order; `own` is the token of this process's message, `before` of the one before it.
 
     A message that this process cannot fold, because its policy has detectors that are unknown here or
     that raise, is left to its sender, which leads the queue next. If the sender has gone (`patient` is
@@ -282,7 +282,7 @@ TRIES = 2
 TRIES_IN_TIME = 3
 """Maximum number of attempts for an exchange that the server receives too late because its clock was set."""
 TRIES_AFTER_CUT = 3
-"""Maximum number of attempts for a message whose connection breaks; after a timeout there is no other attempt."""
+"""Maximum number of attempts for a message whose connection breaks; after a timeout, there is only one."""
 PATIENCE_S = 0.1
 """Seconds that a process in the queue waits for the first process before it takes over."""
 STAGGER_S = 0.005
@@ -533,7 +533,10 @@ class Protocol:
     def _queue(
         self, key: str, policy: Policy, mail: Mail, lost: Lost, first: Mail | None = None
     ) -> Generator[Call, Any, Step]:
-        """Wait in the inbox for an answer; lead the queue if this message or `first` is the first in it, or if no other process does."""
+        """Wait in the inbox for an answer.
+
+        Leads the queue if this message or `first` is the first in it, or if no other process does.
+        """
         tokens = [mail.token] if first is None else [mail.token, first.token]
         self.known.set_hot(key, hot=lost.place > 0 or len(lost.waiting) > len(tokens))
         deadline_s = monotonic() + self._timeout_s
@@ -820,7 +823,7 @@ class Protocol:
 
 
 def repeatable(call: Script) -> Generator[Call, Any, Any]:
-    """The reply to a call that has the same effect if it is sent twice, so it is repeated if the reply is lost."""
+    """The reply to a call that has the same effect if it is sent twice: it is repeated after a lost reply."""
     left = TRIES_AFTER_CUT
     while True:
         left -= 1

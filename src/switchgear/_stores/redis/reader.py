@@ -166,7 +166,7 @@ def _entries(page: Any, glob: str) -> list[Entry]:
 
 
 def _shifted_cursor(cursor: str, by: int) -> str:
-    """The cursor right after (`by=1`) or before (`by=-1`) another; `(` in a range needs a server from 6.2 on."""
+    """The next (`by=1`) or previous (`by=-1`) cursor, because `(` in a range needs Redis 6.2."""
     milliseconds, number = map(int, cursor.split("-"))
     if number + by < 0:
         return f"{milliseconds - 1}-{2**64 - 1}"

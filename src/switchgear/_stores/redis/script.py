@@ -27,7 +27,7 @@ WARN_EVERY_MS = 250
 """Minimum milliseconds between two published failures of a circuit: each wakes every process that uses it,
 and lets it report its successes for a second."""
 NO_ANSWER_MARK = "|"
-"""The end of the identity of a message whose answer is not read, because its sender waits for the next one's."""
+"""The end of the identity of a message whose answer is not read: its sender waits for a later answer."""
 IDENTITY_MARK = "+"
 """Part of every identity, and not of the tokens of older versions, which never ask for receipts."""
 SUMMARY = "s"
@@ -307,7 +307,7 @@ APPLIED = b"1"
 
 
 class Names:
-    """The names of the keys of a namespace. They share one hash tag, so that a Cluster keeps them on one node."""
+    """The names of the keys of a namespace, with one hash tag, so that a Cluster keeps them on one node."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -379,11 +379,11 @@ class Exchange(NamedTuple):
     outcome: bytes = APPLIED
     """The content of its receipt."""
     warm: bytes = b""
-    """The failure to publish: process and circuit. Not published yet if the sender `stays` and more messages wait."""
+    """The failure to publish: process and circuit. Not yet if the sender `stays` and more messages wait."""
     summary: bytes = b""
     """What is published and sent as an answer instead of the new value; empty: the value."""
     stays: bool = False
-    """Whether the sender also applies what has queued in the meantime: it is returned, and no other process is woken."""
+    """Whether the sender also applies what has queued meanwhile: it is returned, and no process is woken."""
 
     def call(
         self,

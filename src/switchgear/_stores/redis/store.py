@@ -251,7 +251,7 @@ class RedisStore:
         self._push.add(listener)
 
     def on_warm(self, listener: Callable[[str], object]) -> None:
-        """Call the listener, in a background thread, with names of circuits on which other processes report failures."""
+        """Call the listener, in a background thread, with names of circuits that fail in other processes."""
         self._push.add_warm(listener)
 
     def process(self) -> str:

@@ -167,7 +167,7 @@ MIGRATIONS: list[tuple[str, ...]] = [_LAYOUT_1, _LAYOUT_2]
 
 
 def check(db: sqlite3.Connection, label: str) -> int:
-    """The layout number of a Switchgear file; 0: empty. Raises `StoreCorrupt` for another program's database."""
+    """The layout number of the file; 0: empty. Raises `StoreCorrupt` for another program's database."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID:
@@ -355,7 +355,7 @@ class DatabaseFile:
             raise
 
     def _open_companion(self, what: str, path: str) -> int:
-        """Open a file next to the database, created if missing. Raises `StoreError` unless it is a regular file.
+        """Open or create a file next to the database. Raises `StoreError` unless it is a regular file.
 
         A link is refused, because its creator could choose which file of this user is written.
         """
@@ -468,7 +468,7 @@ class DatabaseFile:
             raise Damaged("its clock cannot be read") from None
 
     def _if_removed(self) -> dict[str, str]:
-        """Note a set-aside file if the missing file existed since the machine started; returns why, by its stamp."""
+        """Leave an empty file aside if the missing file held commits; returns the reason by its stamp."""
         last = self._last_commit()
         return {} if last is None else self._move_away(MISSING)
 

@@ -226,7 +226,7 @@ def _never_close(db: sqlite3.Connection) -> None:
 
 
 LINES_PAGE = 1000
-"""Number of lines that are read at a time, so that no reader keeps the write-ahead log from shrinking."""
+"""Number of lines that are read at a time, so that the write-ahead log can shrink in between."""
 
 
 class SqliteLedger:
@@ -277,7 +277,7 @@ class SqliteLedger:
         return done.answer
 
     def _read(self, db: sqlite3.Connection, shelf: str, key: str) -> Any:
-        """The value of a key; `None`: there is none. Raises `StoreCorrupt` if it may have been in a damaged file."""
+        """The value of a key, or `None`. Raises `StoreCorrupt` if it may have been in a damaged file."""
         select = "SELECT value FROM ledger_values WHERE shelf = ? AND key = ?"
         found = db.execute(select, (shelf, key)).fetchone()
         if found is not None and found[0] is not None:
@@ -368,7 +368,7 @@ def _map_file(path: str) -> "memoryview[float]":
 
 
 PAGE = 500
-"""Number of circuits that `find` reads at a time, so that no reader keeps the write-ahead log from shrinking."""
+"""Number of circuits that `find` reads at a time, so that the write-ahead log can shrink in between."""
 POLICIES = 256
 """Maximum number of stored policies that are kept parsed for readers."""
 
@@ -545,7 +545,7 @@ class SqliteStore:
             raise self._corrupt(f"{number} cannot be read; the first is {unreadable[0]}")
 
     def lost(self) -> StoreCorrupt | None:
-        """Why a missing circuit may be lost: a damaged file was set aside. `None`: nothing is known to be lost."""
+        """Why a missing circuit may be lost, if a damaged file was set aside; `None`: nothing is lost."""
         self._link.run(_open_only)
         asides = self._link.asides()
         if not asides:
