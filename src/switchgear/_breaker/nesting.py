@@ -112,6 +112,7 @@ _LAZY = (
 _MAX_FRAMES = 1000
 """Maximum number of frames to inspect: more than a recursion has."""
 _MAX_BLOCKS = 256
+"""Maximum number of blocks in `_exited_blocks`."""
 _exited_blocks: dict[int, tuple[int, CodeType, int]] = {}
 """Blocks that exceptions left, by the id of the traceback entry: the breaker's id and the place in the code.
 

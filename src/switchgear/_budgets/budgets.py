@@ -73,8 +73,7 @@ class Reservation:
         reservation is charged in full. Settling twice charges once. `tags` describe what the money was
         for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
         """
-        if tags:
-            checked_tags(tags)
+        checked_tags(tags)
         if cost_micros is not None:
             checked_micros("cost_micros", cost_micros)
         charged = self._ask(Settle(self.path, cost_micros)).charged_micros

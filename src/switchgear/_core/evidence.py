@@ -43,6 +43,7 @@ TRIM = 8
 KEEP_S = 1.5
 """Maximum age, in seconds, of evidence before which a late report is still inserted."""
 MOST_PROCESSES = 256
+"""Maximum number of processes whose reports a circuit keeps; those that reported last stay."""
 CROWD = 8
 """From this number of participating processes on, messages are queued at once and replies contain a summary."""
 

@@ -236,6 +236,7 @@ def _order(circuit: Circuit | Draft) -> str:
 
 
 RECENT_FAILURES = 5
+"""Maximum number of recent failures that a circuit keeps."""
 EXPIRED_PROBES = 16
 """Maximum number of remembered hung probes: the result of each still counts once."""
 MOST_ISOLATED = 16

@@ -466,9 +466,11 @@ class Circuit(NamedTuple):
     seen_s: float = 0.0
     """The time of the latest message; the time of a circuit never runs backwards."""
     heat: float = 0.0
+    """The heat after the last message: 0 is calm, 1 trips."""
     outage: OpenState = NO_OUTAGE
     probing: Probing = NO_PROBES
     failures: tuple[Failure, ...] = ()
+    """The most recent failures, oldest first."""
     totals: Totals = NO_TOTALS
     recent: Recent | None = None
     """Evidence that late reports of other processes may precede; see `evidence.py`."""
@@ -491,8 +493,10 @@ class Verdict(NamedTuple):
     reason: str = ""
     """The reason for a refusal or, if admitted, for a warning."""
     retry_after_s: float | None = None
+    """Seconds until the next probe or the end of a hold; `None`: no time is set."""
     heat: float = 0.0
     permit: Permit | None = None
+    """The permit that an `Acquire` obtained."""
     overruled: bool = False
     """Admitted only because of the mode."""
 
@@ -506,17 +510,25 @@ class Event(NamedTuple):
     """A change of a circuit. Numbered per circuit from 1 without gaps, committed with the state."""
 
     circuit: str
+    """The name of the circuit."""
     seq: int
+    """The number of the event."""
     at_s: float
+    """When it happened, in seconds on the circuit's clock."""
     kind: EventKind
     before: Phase
     after: Phase
+    """The phase after the event; equal to `before` unless the kind is MOVED."""
     mode: Mode
     generation: int
     reason: str = ""
+    """Why it happened, in words; for an override, what was changed."""
     by: str = ""
+    """The author of an override or a remark."""
     why: str = ""
+    """The reason that the operator gave."""
     retry_after_s: float | None = None
+    """Seconds from the event until the circuit admits a probe; `None`: no time is set."""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name, as JSON-compatible values."""

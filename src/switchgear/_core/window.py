@@ -10,8 +10,11 @@ from typing import Any, NamedTuple, Self
 from switchgear._core import values
 
 BITS = 256
+"""Number of bits in a chunk of a `CountWindow`."""
 TIMES = 32
+"""Number of times in a chunk of a `TimeQueue`."""
 SLICES = 30
+"""Number of slices of a `TimeWindow`."""
 
 
 class CountWindow(NamedTuple):

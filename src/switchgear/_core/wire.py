@@ -42,6 +42,7 @@ RESTORED_FIELDS = Circuit._fields[: Circuit._fields.index("recent")]
 """The fields of the earlier states of a circuit that are stored with it."""
 _SIGNAL_DEFAULTS = Signal()
 _PLAIN = 2**53
+"""Numbers below this are valid without further checks."""
 _SHORT_SIGNALS = (3, 6, 11)
 """Number of stored fields of a signal if all later fields have their defaults."""
 

@@ -151,6 +151,7 @@ WARNINGS = frozenset(
         EventKind.ISOLATED,
     )
 )
+"""The kinds of events that are logged as warnings, besides trips."""
 
 
 class silenced:  # noqa: N801  used as a function: `with silenced():`

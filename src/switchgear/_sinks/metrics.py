@@ -18,9 +18,12 @@ PER_WORK = frozenset(
 )
 """Families with one circuit per session, run or task: their names never become labels."""
 MOST_CIRCUITS = 300
+"""Default number of circuits with a label of their own."""
 OTHER = "other"
+"""The label of all further circuits."""
 Labels = tuple[tuple[str, str], ...]
 
+# The upper bounds of the histogram's buckets.
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 

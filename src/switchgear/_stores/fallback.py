@@ -153,6 +153,7 @@ def _attempt(tick: Tick) -> float:
 
 
 RETRY_S = 1.0
+"""Default seconds between two attempts to reach a lost store."""
 CLOSE_S = 5.0
 """Seconds that closing a panel waits for updates that are being saved."""
 OF_ONE_CIRCUIT = (StoreCorrupt, StoreTooNew)

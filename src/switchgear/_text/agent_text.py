@@ -16,6 +16,7 @@ LONGEST_TEXT = 4_000
 LONGEST_ERROR = 600
 LONGEST_OUTPUT = 2_000
 LONGEST_ARGUMENTS = 300
+"""Maximum number of characters that are kept of a text, an error, an output and of arguments."""
 _LONGEST_LINE = 1_000
 
 _EDITING = frozenset({

@@ -26,7 +26,7 @@ from switchgear._system.clock import Clock
 PATIENCE_S = 10.0
 """Maximum seconds to retry while other processes commit first."""
 PAGE = 1000
-
+"""Number of lines that are read at a time."""
 TRIES_AFTER_CUT = 3
 """Maximum number of attempts for an amendment without a reply."""
 

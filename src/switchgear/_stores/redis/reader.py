@@ -63,6 +63,7 @@ class VerifiedReader:
 
 
 PAGE = 500
+"""Number of circuits or events that are read at a time."""
 log = logging.getLogger("switchgear")
 
 

@@ -463,6 +463,7 @@ def remove_expired_notes(db: sqlite3.Connection, now_s: float) -> None:
 T = TypeVar("T")
 
 TRIM_EVERY = 256
+"""Number of new events after which the oldest events are removed."""
 KNOWN = 1024
 """Maximum number of circuits whose last state is kept parsed."""
 

@@ -240,7 +240,7 @@ class SqliteLedger:
     def amend(self, shelf: str, key: str, work: Work) -> Any:
         """As in `Ledger.amend`, in a transaction that excludes other writers."""
         self.now_s()  # reads the clock of the file, which is impossible inside the transaction
-        return self._link.run(self._link.transact, self._amend, shelf, key, work)
+        return self._link.write(self._amend, shelf, key, work)
 
     def value(self, shelf: str, key: str) -> Any:
         return self._link.run(self._read, shelf, key)
@@ -397,28 +397,24 @@ class BootClock:
     Setting the wall clock does not move it. Thread-safe: every operation is one read or one assignment.
     """
 
-    __slots__ = ("_name", "anchor_s", "is_shared", "read")
+    __slots__ = ("anchor_s", "is_shared", "name", "read")
 
     def __init__(self) -> None:
-        self._name = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
+        self.name: str | None = boot_name() if hasattr(time, "CLOCK_BOOTTIME") else None
+        """The name of this start of this machine; `None`: unknown."""
         self.read: Clock = time.time
-        if self._name is not None:
+        if self.name is not None:
             self.read = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
         # A local anchor until the shared one is known, so that there is a time without the file.
         self.anchor_s: float = self._own_anchor_s()
-        self.is_shared: bool = self._name is None
+        self.is_shared: bool = self.name is None
 
     def __call__(self) -> float:
         return self.read() + self.anchor_s
 
-    @property
-    def name(self) -> str | None:
-        """The name of this start of this machine; `None`: unknown."""
-        return self._name
-
     def learn(self, db: sqlite3.Connection) -> bool:
         """Use the anchor in the file; false: there is none yet. Raises ValueError if it is not a number."""
-        if self._name is None:
+        if self.name is None:
             return True
         found = db.execute("SELECT value FROM meta WHERE name = ?", (self._key(),)).fetchone()
         if found is None:
@@ -437,10 +433,10 @@ class BootClock:
         self.is_shared = True
 
     def _key(self) -> str:
-        return f"clock:{self._name}"
+        return f"clock:{self.name}"
 
     def _own_anchor_s(self) -> float:
-        if self._name is None:
+        if self.name is None:
             return 0.0
         return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
