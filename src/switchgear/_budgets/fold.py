@@ -296,8 +296,8 @@ class _Draft:
             return
         share = node.spent_micros / limit
         level = 2 if share >= 1 else 1 if share >= WARN_AT else 0
-        self._nodes[path] = node._replace(warning_level=level)
-        if level > node.warning_level:
+        self._nodes[path] = node._replace(told=level)
+        if level > node.told:
             kind = "exhausted" if level == 2 else "warned"
             self._note(kind, path, node.spent_micros, "")
 

@@ -140,7 +140,7 @@ def _check_node(node: BudgetNode) -> None:
     checked_micros("held_micros", node.held_micros)
     _check_maybe(values.check_number, "lease_until_s", node.lease_until_s)
     values.check_one_of("on_expiry", node.on_expiry, EXPIRY)
-    values.check_int("warning_level", node.warning_level, least=0)
+    values.check_int("told", node.told, least=0)
     values.check_number("opened_s", node.opened_s)
     _check_texts(node.circuit, node.owner)
     if node.circuit:
