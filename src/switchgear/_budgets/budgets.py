@@ -73,7 +73,8 @@ class Reservation:
         reservation is charged in full. Settling twice charges once. `tags` describe what the money was
         for, such as `{"model": "gpt-5"}`; see `Budgets.spent_by_tag`.
         """
-        checked_tags(tags)
+        if tags:
+            checked_tags(tags)
         if cost_micros is not None:
             checked_micros("cost_micros", cost_micros)
         charged = self._ask(Settle(self.path, cost_micros)).charged_micros

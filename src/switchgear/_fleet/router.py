@@ -476,7 +476,7 @@ class Router:
             before = len(route.permits)
             if self._all_admit(route, self._breakers_of(by, agent), agent.name, None):
                 own = len(route.permits)
-                for model in agent.models:
+                for model in (agent.model, *agent.fallback_models):
                     found = Candidate(agent.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))

@@ -240,7 +240,7 @@ class SqliteLedger:
     def amend(self, shelf: str, key: str, work: Work) -> Any:
         """As in `Ledger.amend`, in a transaction that excludes other writers."""
         self.now_s()  # reads the clock of the file, which is impossible inside the transaction
-        return self._link.write(self._amend, shelf, key, work)
+        return self._link.run(self._link.transact, self._amend, shelf, key, work)
 
     def value(self, shelf: str, key: str) -> Any:
         return self._link.run(self._read, shelf, key)
@@ -456,7 +456,7 @@ class SqliteStore:
     waiting for the disk would cost each message milliseconds.
 
     A file that is damaged or lacks commits is set aside, and a new file is created. New circuits then
-    start with an event that says so, until an operator has removed the file that was set aside.
+    start with an event that reports the loss, until an operator has removed that file.
 
     >>> import tempfile, os
     >>> store = SqliteStore(os.path.join(tempfile.mkdtemp(), "state.db"))
