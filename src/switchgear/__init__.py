@@ -1,5 +1,9 @@
 """Switchgear: circuit breakers for AI agents.
 
+A `CircuitBreaker` guards calls, a `LoopBreaker` the iterations of an agent, and a `Panel` holds many circuits
+over one store. A `Policy` of `detectors` defines when a circuit trips. The other public modules are `budgets`,
+`config`, `errors`, `fleet`, `presets`, `sinks`, `stores`, `testing` and `integrations`.
+
 >>> from switchgear import CircuitBreaker, Rejected
 >>> breaker = CircuitBreaker("anthropic", threshold=5, base_timeout=60.0, max_timeout=300.0)
 >>> breaker.call(sum, [1, 2, 3])
@@ -91,6 +95,7 @@ __all__ = [
 ]
 
 
+# The modules of the names that are imported on first use.
 _LAZY = {
     "LoopRefused": "switchgear._run.loop",
     "RunOptions": "switchgear._run.options",

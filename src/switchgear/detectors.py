@@ -1,4 +1,10 @@
-"""The detectors: each measures one kind of evidence and computes how close the circuit is to a trip."""
+"""The detectors: each measures one kind of evidence and computes how close the circuit is to a trip.
+
+>>> from switchgear import CircuitBreaker, Policy, detectors
+>>> breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(window=20, threshold=0.5)]))
+>>> breaker.readings()["failure_rate"].reason
+'0 of 0 calls failed (threshold 50%, from 20 calls on)'
+"""
 
 from switchgear._detectors import (
     ALL,

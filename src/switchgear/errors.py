@@ -1,6 +1,10 @@
 """The errors that Switchgear raises, and the classification of the errors that model providers return.
 
 All errors of Switchgear derive from `SwitchgearError` and can be pickled.
+
+>>> from switchgear.errors import classify_response
+>>> classify_response(529).kind
+<ProviderErrorKind.OVERLOAD: 'overload'>
 """
 
 from switchgear._core.errors import (

@@ -233,7 +233,7 @@ class StoreError(SwitchgearError):
     in_doubt: str | None = None
     """The id of a message that may have been applied although its reply was lost."""
     before_in_doubt: str | None = None
-    """The same for the message that was sent before it; an empty string: that message was applied."""
+    """The id of the message that was sent before, if it may have been applied; "": it was applied."""
 
     def __init__(self, store: str, why: str, what_to_do: str) -> None:
         super().__init__(store, why, what_to_do)

@@ -136,7 +136,7 @@ class RetryAfter(Detector):
         self._set(threshold=values.check_int("RetryAfter.threshold", threshold))
 
     @property
-    def needs_successes(self) -> bool:  # type: ignore[override]  # fixed for the class elsewhere
+    def needs_successes(self) -> bool:  # type: ignore[override]  # a class variable in the base class
         """Whether a success between two responses matters."""
         return self.threshold > 1
 

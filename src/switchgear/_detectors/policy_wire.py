@@ -30,7 +30,7 @@ class OpaqueDetector(Detector):
     """
 
     __slots__ = ("kind", "unknown_fields")
-    kind: str  # type: ignore[misc]  # a fact about each of them, not about the class
+    kind: str  # type: ignore[misc]  # differs per instance, unlike in other detectors
     unknown_fields: tuple[tuple[str, Any], ...]
 
     def __init__(self, kind: str, unknown_fields: Any = ()) -> None:

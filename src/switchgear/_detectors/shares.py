@@ -95,7 +95,7 @@ class ShareInTime(CallShare):
         )
 
     @property
-    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+    def slow_from_s(self) -> float:  # type: ignore[override]  # a class variable in the base class
         """A slice of the window, or `slow_s` if that is shorter.
 
         The time of a success matters to this detector: successes are reported within this time, and
@@ -277,7 +277,7 @@ class SlowCalls(ShareOfCalls):
         self._set_share(window, threshold, min_calls)
 
     @property
-    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+    def slow_from_s(self) -> float:  # type: ignore[override]  # a class variable in the base class
         """`slow_s`: shorter calls are all the same."""
         return self.slow_s
 
@@ -329,7 +329,7 @@ class LatencyP95(Detector):
         return self.baseline_s * self.multiplier
 
     @property
-    def slow_from_s(self) -> float:  # type: ignore[override]  # fixed for the class elsewhere
+    def slow_from_s(self) -> float:  # type: ignore[override]  # a class variable in the base class
         """`limit_s`: shorter calls are all the same."""
         return self.limit_s
 

@@ -113,7 +113,7 @@ class Log(values.Value):
         self._set(level=level)
 
     def __call__(self, event: Event) -> None:
-        import logging  # noqa: PLC0415  a program without this sink does not pay for it
+        import logging  # noqa: PLC0415  only for programs with this sink
 
         numbers = logging.getLevelNamesMapping()
         logging.getLogger(EVENTS_LOGGER).log(numbers[self.level.upper()], "%s", one_line(event))

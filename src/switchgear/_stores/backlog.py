@@ -121,7 +121,7 @@ class Backlog:
             self._messages.append(message)
 
     def first(self) -> Record | None:
-        """The oldest record; `None`: there is none. `identity_of` tells whether it may have been saved."""
+        """The oldest record; `None`: there is none. See `identity_of`: the store may have saved it."""
         if self._in_doubt:
             return next(iter(self._in_doubt.values()))
         if not self._messages and self._sums:

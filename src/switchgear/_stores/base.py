@@ -4,7 +4,7 @@ A breaker needs only `Remembers`. A panel needs a `Store`, which holds many circ
 one ordered stream of events, and which processes or machines can share. A `Ledger` holds budgets and locks.
 """
 
-from _thread import _local as local  # as `threading.local`, whose module a hook does without
+from _thread import _local as local  # `threading.local`; hooks do not import `threading`
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 

@@ -7,7 +7,7 @@ suspension.
 """
 
 import time
-from _thread import allocate_lock  # as `threading.Lock`, whose module a hook does without
+from _thread import allocate_lock  # `threading.Lock`; hooks do not import `threading`
 from collections.abc import Callable
 
 Clock = Callable[[], float]

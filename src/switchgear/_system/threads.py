@@ -1,7 +1,7 @@
 """A lock that neither a fork nor a finalizer can turn into a deadlock, and threads for event loops."""
 
 import os
-from _thread import RLock  # of which `threading` is made: a hook starts no thread
+from _thread import RLock  # the base of `threading`, which hooks do not import
 from _weakref import ref
 from collections.abc import Callable
 from typing import TypeVar

@@ -303,7 +303,7 @@ class Cut(Exception):
     identity: str | None = None
     """The message whose outcome is unknown."""
     before: str | None = None
-    """The same for the message that was sent before it; an empty string: that message was applied."""
+    """The message that was sent before, if its outcome is unknown; "": it was applied."""
 
     def __init__(self, why: object, *, final: bool = False) -> None:
         super().__init__(why)
@@ -437,7 +437,7 @@ class Protocol:
         if is_hot and not is_only_time(message):
             lost = yield from self._exchange(key, self._join(mail, Exchange(b"?"), first))
             if first is not None:
-                last_commit.message = first.message  # it is in the queue, before the other
+                last_commit.message = first.message  # it is in the queue, before `message`
             if isinstance(lost, Received):
                 return self._step_from_receipt(key, policy, mail, lost)
             if lost is None:

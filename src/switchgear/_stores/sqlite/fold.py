@@ -383,9 +383,7 @@ def lacks_commit(db: sqlite3.Connection, commit: Commit, boot: str | None) -> bo
         (commit.key,),
     ).fetchone()
     if version is not None and not (column_number(version) and version < commit.number):
-        return (
-            False  # as new as the commit, or one damaged row, which does not concern the whole file
-        )
+        return False  # as new as the commit, or only this row is damaged
     return not _is_later(deleted, commit, _boot_text(boot))
 
 
