@@ -135,12 +135,12 @@ TAG_SHELF = "tags"
 
 
 def checked_tags(tags: Tags | None) -> None:
-    """Raise ValueError unless these are a few short texts."""
+    """Raise ValueError unless `tags` maps at most `MOST_NAMES` short names to strings."""
     given: Mapping[Any, Any] = tags or {}  # whatever an untyped caller passes
     for name, value in given.items():
         if not (isinstance(name, str) and isinstance(value, str) and 0 < len(name) <= 60):
             raise ValueError(
-                f"tags has {name!r}: {value!r}: both must be texts, and the name at most 60 long"
+                f"tags has {name!r}: {value!r}: both must be texts, and the name must have 1 to 60 characters"
             )
     if tags and len(tags) > MOST_NAMES:
         raise ValueError(f"tags has {len(tags)} names: it must have at most {MOST_NAMES}")
