@@ -7,11 +7,11 @@ label per family, and circuits beyond the first `most_circuits` have the label `
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from threading import Lock
 
 from switchgear._core import values
 from switchgear._core.types import Event, EventKind
 from switchgear._sinks.dispatch import Call
+from switchgear._system.threads import ForkSafeLock
 
 PER_WORK = frozenset(
     {"capsule", "invocation", "ladder", "loop", "progress", "run", "session", "task"}
@@ -84,7 +84,7 @@ def exposition(families: Iterable[MetricFamily]) -> str:
 
 
 class Metrics(values.Value):
-    """Counts events and calls, and exports them as text for Prometheus. Thread-safe.
+    """Counts events and calls, and exports them as text for Prometheus. Thread-safe and fork-safe.
 
     A sink for `Panel(sinks=[metrics])`; with `on_call=metrics.on_call` it counts calls and their
     duration, too. Return `text()` from the endpoint `/metrics` of your program.
@@ -102,7 +102,7 @@ class Metrics(values.Value):
         "most_circuits",
     )
     most_circuits: int
-    _lock: Lock
+    _lock: ForkSafeLock
     _names: set[str]
     _transitions: Counter[tuple[str, str]]
     _overrides: Counter[tuple[str, str]]
@@ -112,7 +112,7 @@ class Metrics(values.Value):
     def __init__(self, most_circuits: int = MOST_CIRCUITS) -> None:
         self._set(
             most_circuits=values.check_int("Metrics.most_circuits", most_circuits, least=0),
-            _lock=Lock(),
+            _lock=ForkSafeLock(),
             _names=set(),
             _transitions=Counter(),
             _overrides=Counter(),

@@ -53,12 +53,13 @@ def default_file(start: str | None = None) -> str:
         if parent == folder:
             break
         folder = parent
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
+    from switchgear._system.files import state_folder
+
     if first == home:
-        return os.path.join(state, "switchgear", "state.db")
+        return state_folder("state.db")
     name = "".join(sign for sign in os.path.basename(first) if sign.isalnum() or sign in "_-")
     unique_name = f"{name[:40] or 'folder'}-{digest(os.path.realpath(first))}"
-    return os.path.join(state, "switchgear", "folders", unique_name, "state.db")
+    return state_folder("folders", unique_name, "state.db")
 
 
 def sqlite_file(url: str) -> str | None:

@@ -64,7 +64,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def state_folder(*names: str) -> str:
-    """The path of a folder in Switchgear's state folder, below XDG_STATE_HOME; it may not exist."""
+    """A path in Switchgear's state folder, below XDG_STATE_HOME if that is absolute; it may not exist."""
     folder = os.environ.get("XDG_STATE_HOME", "")
     base = folder if os.path.isabs(folder) else os.path.expanduser("~/.local/state")
     return os.path.join(base, "switchgear", *names)

@@ -209,6 +209,14 @@ def test_folders_outside_any_project_do_not_share_a_file(
     assert default_file(str(outside / "one" / "sub")) == f"{outside}/one/.switchgear/state.db"
 
 
+def test_a_relative_state_folder_is_ignored_as_the_standard_requires(
+    outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(outside / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    assert default_file(str(outside)).startswith(f"{outside}/home/.local/state/switchgear/folders/")
+
+
 def test_two_programs_in_two_folders_share_no_store(
     outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import pickle
+import signal
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,8 +12,11 @@ import pytest
 
 from switchgear import CircuitBreaker, Event, Panel, Policy, Rejected, Signal, detectors
 from switchgear._sinks.dispatch import Call, CallOutcome
+from switchgear.sinks import Metrics
 from switchgear.testing import FakeClock
+from timeouts import LIMIT_S
 from unit.shapes import ALL, Shape
+from unit.system.test_locks import in_a_child
 
 every_shape = pytest.mark.parametrize("shape", ALL, ids=lambda shape: shape.__name__)
 TIMED = Policy([detectors.ConsecutiveFailures(5), detectors.SlowCalls(slow_s=10.0)])
@@ -199,3 +204,25 @@ def test_a_function_that_returns_a_coroutine_is_reported_without_a_warning(
 def test_what_is_no_hook_is_refused(hook: Any) -> None:
     with pytest.raises(ValueError, match=r"CircuitBreaker\.on_call"):
         CircuitBreaker("api", on_call=hook)
+
+
+def test_a_forked_child_counts_although_a_thread_of_its_parent_was_counting() -> None:
+    metrics, entered, release = Metrics(), threading.Event(), threading.Event()
+
+    def count_slowly() -> None:
+        with metrics._lock:
+            entered.set()
+            release.wait(LIMIT_S)
+
+    threading.Thread(target=count_slowly, daemon=True).start()
+    assert entered.wait(LIMIT_S)
+    try:
+        assert in_a_child(lambda: _is_counted(metrics))
+    finally:
+        release.set()
+
+
+def _is_counted(metrics: Metrics) -> bool:
+    signal.alarm(round(LIMIT_S))  # ends a child that hangs
+    metrics.on_call(Call("api", CallOutcome.SUCCESS, 1.0))
+    return 'switchgear_calls_total{circuit="api",outcome="success"} 1' in metrics.text()
