@@ -157,9 +157,9 @@ def respond(
         if must_watch and resident is not None and session is not None:
             resident.add(*session, pid, over_http=over_http)
         if committed:
-            from switchgear._hooks.after_reply import hand_over  # noqa: PLC0415  only after an event
+            from switchgear._hooks.after_reply import emit_in_background  # noqa: PLC0415  only after an event
 
-            hand_over(roots[-1], committed)
+            emit_in_background(roots[-1], committed)
         afterwards()
     except Exception:  # noqa: BLE001, S110  the response is written: nothing changes it
         pass

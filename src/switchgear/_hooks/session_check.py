@@ -17,7 +17,7 @@ from switchgear._core.types import Event, EventKind, Override, Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import after_reply, hook_config
 from switchgear._hooks import session as sessions
-from switchgear._hooks.after_reply import RecordingStore, hand_over
+from switchgear._hooks.after_reply import RecordingStore, emit_in_background
 from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.process import open_store
 from switchgear._hooks.recompile import clear_recorded_tampering
@@ -391,7 +391,7 @@ def check_session(watched: WatchedSession, watcher: int) -> CheckResult:
     else:
         found = check_watched_session(store, watched.session, policy, config.interventions)
     if committed and config.listens:
-        hand_over(watched.root, committed)
+        emit_in_background(watched.root, committed)
     return found
 
 

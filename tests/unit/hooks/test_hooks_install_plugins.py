@@ -50,7 +50,7 @@ def test_a_file_of_another_program_is_left_alone(agent: str, tmp_path: Path) -> 
         there.install()
     assert not there.uninstall().changed
     assert path.read_text() == "export const Mine = async () => ({})\n"
-    assert not there.look().installed
+    assert not there.state().installed
 
 
 @pytest.mark.parametrize("agent", PLUGINS)
@@ -60,11 +60,11 @@ def test_an_older_one_is_replaced_and_kept_aside(agent: str, tmp_path: Path) -> 
     path = Path(there.path)
     older = path.read_text().replace("LONGEST = 20000", "LONGEST = 1")
     path.write_text(older)
-    assert there.look().outdated
+    assert there.state().outdated
     backup = there.install().backup
     assert backup is not None
     assert Path(backup).read_text() == older
-    assert not there.look().outdated
+    assert not there.state().outdated
 
 
 @pytest.mark.parametrize("agent", PLUGINS)
