@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, lines_since
+from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, new_lines
 from switchgear._agents.registry import usages_in
 from switchgear._hooks import hook_config
 from switchgear._hooks.open_calls import ReadPosition
@@ -121,14 +121,14 @@ def charge(
     position: ReadPosition, reader: TranscriptReader, now_s: float
 ) -> tuple[ReadPosition, UsageCharge]:
     """Read what a transcript has gained since `position`. Returns the new position and what to charge."""
-    offset, lines = lines_since(reader.transcript, position.offset)
+    offset, lines = new_lines(reader.transcript, position.offset)
     charged = dict(position.charged)
     spent: dict[str, list[int]] = {}
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(reader.since_s))
     latest: AnswerUsage | None = None
     model = reader.model or position.model
     for used in usages_in(reader.agent, lines):
-        if used.window != 0 and (reader.is_sub_agent or not used.aside):
+        if used.window != 0 and (reader.is_sub_agent or not used.of_sub_agent):
             latest = used
         model = used.model or model
         before = charged.pop(used.id, (0, 0, 0, 0))

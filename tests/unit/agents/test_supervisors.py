@@ -123,7 +123,7 @@ def test_a_full_system_affects_only_the_run_that_needs_a_supervisor_now(
     monkeypatch.setattr(subprocess, "Popen", full)
     supervisors.prepare()
     with pytest.raises(BlockingIOError):
-        supervisors.take()
+        supervisors.acquire()
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
 
 

@@ -66,8 +66,8 @@ def test_without_an_event_nothing_is_started_and_a_failed_start_is_ignored(
 ) -> None:
     started: list[bytes] = []
 
-    def start(module: str, folder: str, *, given: bytes = b"") -> None:
-        started.append(given)
+    def start(module: str, folder: str, *, stdin: bytes = b"") -> None:
+        started.append(stdin)
         raise OSError("no more processes")
 
     monkeypatch.setattr("switchgear._hooks.after_reply.start_detached", start)

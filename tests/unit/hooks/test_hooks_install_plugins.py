@@ -45,7 +45,7 @@ def test_a_file_of_another_program_is_left_alone(agent: str, tmp_path: Path) -> 
     path.parent.mkdir(parents=True)
     path.write_text("export const Mine = async () => ({})\n")
     with pytest.raises(
-        CannotChange, match="another file of that name, which Switchgear did not write"
+        CannotChange, match="another file with this name, which Switchgear did not write"
     ):
         there.install()
     assert not there.uninstall().changed
