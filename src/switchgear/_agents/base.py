@@ -254,9 +254,9 @@ class Meter:
 
     def usage(self, model: str | None) -> Usage:
         dollars = self._dollars.get(model)
-        tokens = self._tokens.get(model, [0, 0, 0, 0])
+        sent, output, read, written = self._tokens.get(model, [0, 0, 0, 0])
         micros = None if dollars is None else int((dollars * 1_000_000).to_integral_value())
-        return Usage(model, *tokens, micros)
+        return Usage(model, sent, output, read, written, micros)
 
 
 def money(value: object) -> Decimal | None:

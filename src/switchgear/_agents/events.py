@@ -191,7 +191,11 @@ def error_from_text(
 ) -> AgentError:
     """The error that a text reports. The status and the wait are parsed from the text unless they are given.
 
-    
+    >>> error_from_text("unexpected status 529: Overloaded").kind
+    'overloaded'
+    >>> error_from_text("429 Too Many Requests, retry after 20 s").retry_after_s
+    20.0
+    """
     seen = text[:_MAX_EXAMINED_CHARS]
     if status is None and (match := _STATUS.search(seen)):
         status = int(match[1] or match[2])

@@ -263,9 +263,9 @@ class EventDecision:
         if self.config.second_opinion is None or self.lane_name or _is_watched_by_run():
             return None
         from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
-        from switchgear._opinion.opinion import REVIEWS  # noqa: PLC0415
+        from switchgear._opinion.opinion import REVIEW_VARIABLE  # noqa: PLC0415
 
-        return None if os.environ.get(REVIEWS) else opinions
+        return None if os.environ.get(REVIEW_VARIABLE) else opinions
 
     def return_step_permit(self) -> None:
         """Return the permit of the current step, unless a call of it is open or finished."""

@@ -110,7 +110,7 @@ def plan_with_opinion(decision: "EventDecision", plan: Interventions) -> Interve
         late = opinion.no_opinion("no answer before the next tool call", settings.source)
         decision.remark(decision.session, EventKind.SECOND_OPINION, late.sentence())
         return plan
-    delayed, sentence = opinion_found.ruled(notes.delays, settings)
+    delayed, sentence = opinion_found.decide_delay(notes.delays, settings)
     decision.session_circuit().send(
         Override(OPERATOR, sentence, reset=delayed, kind=EventKind.SECOND_OPINION)
     )
@@ -129,7 +129,9 @@ def received_opinion(root: str, name: str, settings: SecondOpinion) -> Opinion |
     """The opinion that was requested under a name; `None`: it has not arrived yet."""
     if not _is_name(name):
         return None
-    return opinion.loaded(read_private(_answer_file(root, name), opinion.LARGEST_ANSWER), settings)
+    return opinion.loaded(
+        read_private(_answer_file(root, name), opinion.MAX_ANSWER_BYTES), settings
+    )
 
 
 def start_request(request: str, root: str) -> None:

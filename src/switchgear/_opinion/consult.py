@@ -31,9 +31,9 @@ from switchgear._agents.prices import cost_of
 from switchgear._opinion import opinion
 from switchgear._opinion.opinion import (
     ANTHROPIC,
-    LARGEST_ANSWER,
+    MAX_ANSWER_BYTES,
     NONE,
-    REVIEWS,
+    REVIEW_VARIABLE,
     ModelAnswer,
     Opinion,
     SecondOpinion,
@@ -45,14 +45,14 @@ from switchgear._text.redact import redact
 FOLDER = "opinions"
 """The folder beside the store with requests, answers, the cache and what was spent."""
 DAY_S = 86_400.0
-MOST_TOKENS = 400
+MAX_TOKENS = 400
 """Tokens that a model may answer with."""
-_KEPT_FILES = 200
-_LOOK_S = 0.1
-_END_S = 2.0
+_MAX_FILES = 200
+_POLL_S = 0.1
+_END_TIMEOUT_S = 2.0
 """Maximum time to wait for the end of a command whose answer is no longer needed: it must not outlive this process."""
-_RUN_ENDS = "not waited for: the run ends"
-_LEDGER = "spent.json"
+_RUN_ENDED = "not waited for: the run ends"
+_LEDGER_NAME = "spent.json"
 
 
 class NoOpinion(Exception):
@@ -66,7 +66,7 @@ def consult(
     cwd: str,
     environ: Mapping[str, str] | None = None,
     *,
-    gives_up: Callable[[], bool] = lambda: False,
+    is_abandoned: Callable[[], bool] = lambda: False,
 ) -> Opinion:
     """Request an opinion, and wait for it at most `settings.timeout_s`.
 
@@ -87,7 +87,7 @@ def consult(
         due_s = time.monotonic() + settings.timeout_s
         if settings.command is not None:
             answer = ModelAnswer(
-                _from_command(settings, request, cwd, environ, due_s, gives_up=gives_up)
+                _from_command(settings, request, cwd, environ, due_s, is_abandoned=is_abandoned)
             )
         else:
             answer = _from_model(settings, request, environ, due_s)
@@ -96,7 +96,7 @@ def consult(
         _settle(settings, request, folder, found.cost_micros)
         if found.verdict != NONE:
             write_private(cache_file, opinion.dumped(found).encode())
-        _tidy(folder)
+        _remove_old_files(folder)
     except NoOpinion as error:
         return no_opinion(str(error), settings.source)
     except (OSError, ValueError) as error:
@@ -109,7 +109,7 @@ def consult_in_thread(
     request: Mapping[str, Any],
     folder: str,
     cwd: str,
-    gives_up: Callable[[], bool] = lambda: False,
+    is_abandoned: Callable[[], bool] = lambda: False,
 ) -> Opinion:
     """The same for a process that must not hang, whatever the other side does.
 
@@ -117,19 +117,21 @@ def consult_in_thread(
     """
     answers: list[Opinion] = []
     asking = threading.Thread(
-        target=lambda: answers.append(consult(settings, request, folder, cwd, gives_up=gives_up)),
+        target=lambda: answers.append(
+            consult(settings, request, folder, cwd, is_abandoned=is_abandoned)
+        ),
         name="switchgear-second-opinion",
         daemon=True,
     )
     asking.start()
     due_s, why = time.monotonic() + settings.timeout_s + 1.0, ""
     while not why:
-        asking.join(_LOOK_S)
+        asking.join(_POLL_S)
         if answers:
             return answers[0]
-        if gives_up():
-            why = _RUN_ENDS
-            asking.join(0.0 if settings.command is None else _END_S)
+        if is_abandoned():
+            why = _RUN_ENDED
+            asking.join(0.0 if settings.command is None else _END_TIMEOUT_S)
         elif not asking.is_alive() or time.monotonic() >= due_s:
             why = f"no answer within {settings.timeout_s:g} s"
     return no_opinion(why, settings.source)
@@ -139,13 +141,13 @@ def consult_in_thread(
 
 
 def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str, cwd: str) -> str:
-    made = [settings.command, *_times_of_files(settings.command or "", cwd), settings.model]
+    made = [settings.command, *_modification_times(settings.command or "", cwd), settings.model]
     identity = [made, settings.api, {**request, "heat": 0}]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return os.path.join(folder, f"cache-{key}.json")
 
 
-def _times_of_files(command: str, cwd: str) -> list[int]:
+def _modification_times(command: str, cwd: str) -> list[int]:
     """When the files that a command names were changed: an edited script is asked again."""
     found: list[int] = []
     with suppress(ValueError):
@@ -162,7 +164,7 @@ def _cached_opinion(settings: SecondOpinion, path: str) -> Opinion | None:
         return None
     if not 0 <= age_s < settings.cache_s:
         return None
-    found = opinion.loaded(read_private(path, LARGEST_ANSWER), settings)
+    found = opinion.loaded(read_private(path, MAX_ANSWER_BYTES), settings)
     return None if found is None else found._replace(source=f"{settings.source}{opinion.CACHED}")
 
 
@@ -187,7 +189,7 @@ class SpendLedger(NamedTuple):
 @contextmanager
 def _ledger(folder: str) -> Iterator[tuple[SpendLedger, str]]:
     """The ledger while no other process changes it."""
-    path = os.path.join(folder, _LEDGER)
+    path = os.path.join(folder, _LEDGER_NAME)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -245,7 +247,7 @@ def _highest_cost(settings: SecondOpinion, request: Mapping[str, Any]) -> int:
         return 0
     text = opinion.prompt(request) + opinion.SYSTEM
     tokens = math.ceil(len(text.encode()) / 2)  # no tokenizer makes more than one of two bytes
-    return cost_of([Usage(settings.model, tokens, MOST_TOKENS)]).micros or 0
+    return cost_of([Usage(settings.model, tokens, MAX_TOKENS)]).micros or 0
 
 
 def _cost(settings: SecondOpinion, answer: ModelAnswer) -> int | None:
@@ -257,15 +259,15 @@ def _cost(settings: SecondOpinion, answer: ModelAnswer) -> int | None:
     return cost_of([usage]).micros
 
 
-def _tidy(folder: str) -> None:
+def _remove_old_files(folder: str) -> None:
     """Remove the oldest files beyond a few hundred."""
     with suppress(OSError):
         found = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
-        found = [entry for entry in found if entry.name != _LEDGER]
-        if len(found) <= _KEPT_FILES:
+        found = [entry for entry in found if entry.name != _LEDGER_NAME]
+        if len(found) <= _MAX_FILES:
             return
         found.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime)
-        for entry in found[: len(found) - _KEPT_FILES]:
+        for entry in found[: len(found) - _MAX_FILES]:
             os.unlink(entry.path)
 
 
@@ -279,7 +281,7 @@ def _from_command(
     environ: Mapping[str, str],
     due_s: float,
     *,
-    gives_up: Callable[[], bool],
+    is_abandoned: Callable[[], bool],
 ) -> str:
     argv = shlex.split(settings.command or "")
     if not argv:
@@ -293,19 +295,19 @@ def _from_command(
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=cwd or None,
-            env={**environ, REVIEWS: "1"},
+            env={**environ, REVIEW_VARIABLE: "1"},
             start_new_session=True,
         )
     pipe = cast("IO[bytes]", process.stdout).fileno()
 
     def read(left_s: float) -> bytes | None:
         due_s = time.monotonic() + left_s
-        while not select.select([pipe], [], [], min(left_s, _LOOK_S))[0]:
+        while not select.select([pipe], [], [], min(left_s, _POLL_S))[0]:
             if process.poll() is not None:
                 ready = select.select([pipe], [], [], 0.0)[0]
                 return os.read(pipe, 65_536) if ready else b""  # a child may still hold the pipe
-            if gives_up():
-                raise NoOpinion(_RUN_ENDS)
+            if is_abandoned():
+                raise NoOpinion(_RUN_ENDED)
             if time.monotonic() >= due_s:
                 return None
         return os.read(pipe, 65_536)
@@ -334,8 +336,8 @@ def _read_all(read: Callable[[float], bytes | None], due_s: float, timeout_s: fl
         if not part:
             return found
         found += part
-        if len(found) > LARGEST_ANSWER:
-            raise NoOpinion(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
+        if len(found) > MAX_ANSWER_BYTES:
+            raise NoOpinion(f"the answer is larger than {MAX_ANSWER_BYTES // 1024} KiB")
     raise NoOpinion(f"no answer within {timeout_s:g} s")
 
 
@@ -360,7 +362,7 @@ def _from_model(
         headers |= {"x-api-key": key, "anthropic-version": "2023-06-01"}
     else:
         url, headers = f"{base}/chat/completions", {**headers, "authorization": f"Bearer {key}"}
-    data = json.dumps(opinion.body(settings, request, MOST_TOKENS)).encode()
+    data = json.dumps(opinion.body(settings, request, MAX_TOKENS)).encode()
     asking = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  checked
     direct = [urllib.request.ProxyHandler({})] if is_local else []
     opener = urllib.request.build_opener(_NoRedirects, *direct)
@@ -374,7 +376,7 @@ def _from_model(
         raise NoOpinion(f"no answer within {settings.timeout_s:g} s") from None
     except (urllib.error.URLError, http.client.HTTPException) as error:
         raise NoOpinion(f"the model API cannot be reached: {redact(str(error))}") from None
-    found = opinion.answer_in(settings.api, parsed(raw))
+    found = opinion.model_answer(settings.api, parsed(raw))
     if found is None:
         raise NoOpinion("the model API answered without a text")
     return found

@@ -94,8 +94,8 @@ def escalation_policy(step_names: Sequence[str]) -> Policy:
 
 def tried(circuit: Circuit) -> tuple[str, ...]:
     """The steps of the current incident; none: there is no incident."""
-    row: int = circuit.memories[0]
-    texts = [failure.error or "" for failure in circuit.failures[-row:]] if row else []
+    count: int = circuit.memories[0]
+    texts = [failure.error or "" for failure in circuit.failures[-count:]] if count else []
     return tuple(text.partition(":")[0] for text in texts)
 
 
@@ -113,10 +113,10 @@ def take_next_step(apply: Apply, subject: str, step_names: Sequence[str], why: s
 
     To be called once for each trip of the subject's circuit.
     """
-    return take(apply, subject, step_names, None, why)
+    return take_chosen_step(apply, subject, step_names, None, why)
 
 
-def take(
+def take_chosen_step(
     apply: Apply, subject: str, step_names: Sequence[str], step_name: str | None, why: str
 ) -> StepTaken:
     """Take the step that an operator chose, regardless of earlier steps; it is not repeated automatically.
@@ -127,10 +127,10 @@ def take(
     before = tried(apply(key, policy, _NO_CHANGE).circuit)
     step_name = step_name or next_step_name(step_names, before)
     if step_name == SKIP:  # the last step, skipping those between
-        left = [each for each in step_names if each not in before]
+        missing = [each for each in step_names if each not in before]
     else:
-        left = [step_name] if step_name not in before else []
-    for each in left:
+        missing = [step_name] if step_name not in before else []
+    for each in missing:
         apply(key, policy, Record(Signal(ok=False, error=f"{each}: {why}")))
     return StepTaken(step_name, before)
 
@@ -149,7 +149,7 @@ def progressed(apply: Apply, subject: str, step_names: Sequence[str]) -> bool:
     return True
 
 
-def given_up(apply: Apply, subject: str, step_names: Sequence[str]) -> str | None:
+def exhausted_steps(apply: Apply, subject: str, step_names: Sequence[str]) -> str | None:
     """The steps tried, if none is left; `None`: some are left."""
     step = apply(escalation_key(subject), escalation_policy(step_names), _NO_CHANGE)
     return None if step.verdict.admitted else f"tried {', '.join(tried(step.circuit))}"

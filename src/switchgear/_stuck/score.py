@@ -68,20 +68,20 @@ def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
         return None
     weights = dict(combine.weights)
     shares: list[Share] = []
-    weighed, alone = 0.0, 0.0
+    weighted, alone = 0.0, 0.0
     for detector, reading in zip(policy.detectors, readings, strict=True):
         trips = reading.heat >= 1.0
-        points, own = weights.get(detector.kind), 0.0
+        points, standalone = weights.get(detector.kind), 0.0
         if points is None:
             points = combine.threshold
             if combine.alone_from is not None and reading.heat >= combine.alone_from:
-                own = points * min(reading.heat, 1.0)
+                standalone = points * min(reading.heat, 1.0)
         elif trips:
-            weighed += points
-        alone = max(alone, own)
-        shares.append(Share(detector.kind, points, trips, reading.reason, own))
-    most = max(MAX_POINTS, combine.threshold)
-    return Score(min(max(weighed, alone), most), combine.threshold, tuple(shares))
+            weighted += points
+        alone = max(alone, standalone)
+        shares.append(Share(detector.kind, points, trips, reading.reason, standalone))
+    max_points = max(MAX_POINTS, combine.threshold)
+    return Score(min(max(weighted, alone), max_points), combine.threshold, tuple(shares))
 
 
 def evidence_score(policy: Policy, readings: Sequence[Reading]) -> Score:

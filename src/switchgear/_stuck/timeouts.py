@@ -114,17 +114,17 @@ def timeout(
 ) -> ChosenTimeout:
     """The timeout of the policy. Without enough history it is computed from the size."""
     fixed = ChosenTimeout(rules.fixed_s, "fixed")
-    by_size, by_others = adaptive(rules, estimate), learned(rules, durations_s)
+    by_size, by_history = adaptive(rules, estimate), learned(rules, durations_s)
     if rules.policy == "fixed":
         return fixed
     if rules.policy == "adaptive":
         return by_size
     if rules.policy == "learned":
-        if by_others is not None:
-            return by_others
+        if by_history is not None:
+            return by_history
         few = f"{len(durations_s)} of the {rules.min_runs} similar tasks needed to learn"
         return by_size._replace(why=f"{by_size.why}; {few}")
-    return max((c for c in (fixed, by_size, by_others) if c), key=lambda chosen: chosen.seconds)
+    return max((c for c in (fixed, by_size, by_history) if c), key=lambda chosen: chosen.seconds)
 
 
 def due(used_s: float, limit_s: float, given: Sequence[int]) -> Due | None:

@@ -62,14 +62,17 @@ def test_progress_without_an_incident_writes_nothing() -> None:
 def test_the_last_step_stays_until_an_operator_resets() -> None:
     store = MemoryStore()
     apply = applying(store)
-    assert escalation.given_up(apply, SUBJECT, STEP_NAMES) is None
+    assert escalation.exhausted_steps(apply, SUBJECT, STEP_NAMES) is None
     for _ in STEP_NAMES:
         escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")
     found = store.get(escalation.escalation_key(SUBJECT))
     assert found is not None
     assert found.circuit.phase is Phase.OPEN
     assert not escalation.progressed(apply, SUBJECT, STEP_NAMES)
-    assert escalation.given_up(apply, SUBJECT, STEP_NAMES) == "tried nudge, reset, escalate, skip"
+    assert (
+        escalation.exhausted_steps(apply, SUBJECT, STEP_NAMES)
+        == "tried nudge, reset, escalate, skip"
+    )
 
 
 def test_the_evidence_of_each_step_is_kept() -> None:
@@ -125,7 +128,7 @@ def test_escalations_of_two_sessions_are_two() -> None:
 def test_a_step_that_an_operator_chose_is_not_tried_again() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
-        escalation.take(apply, SUBJECT, STEP_NAMES, "nudge", "by hand")
+        escalation.take_chosen_step(apply, SUBJECT, STEP_NAMES, "nudge", "by hand")
     assert escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood") == escalation.StepTaken(
         "reset", ("nudge",)
     )

@@ -83,7 +83,7 @@ class Pi(Agent):
     reader_class = PiReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """pi does not ask for permissions."""
+        """Pi does not ask for permissions."""
         argv = ["pi", "--mode", "json", "-p"]
         return Invocation((*argv, *options, as_argument(prompt)))
 

@@ -71,6 +71,7 @@ class JsonNode(NamedTuple):
 def parse(text: str, *, comments: bool = True) -> JsonNode:
     """The JSON value in a text. Raises `NotJson`.
 
+    >>> parse('{"a": 1} // the first letter').get("a").node.value
     1
     """
     scanner = _Scanner(text, comments=comments)

@@ -130,6 +130,7 @@ class HookFile(ABC):
 def missing_paths(command: str) -> list[str]:
     """The absolute paths in a command line that do not exist.
 
+    >>> missing_paths("/no/such/python -I entry.py")
     ['/no/such/python']
     """
     words = shlex.split(command)
