@@ -447,9 +447,9 @@ _TIMINGS = frozenset({"durationMs", "durationSeconds", "totalDurationMs"})
 def _result_text(response: Any) -> str | None:
     r"""The result of a tool without durations; empty for a command without output or a search without matches.
 
-    >>> _returned({"stdout": "", "stderr": "", "interrupted": False})
+    >>> _result_text({"stdout": "", "stderr": "", "interrupted": False})
     ''
-    >>> _returned({"filenames": ["a.py"], "durationMs": 13, "numFiles": 1})
+    >>> _result_text({"filenames": ["a.py"], "durationMs": 13, "numFiles": 1})
     '{"filenames": ["a.py"], "numFiles": 1}'
     """
     if not isinstance(response, dict):

@@ -92,7 +92,7 @@ def run(work: WorkAfterReply, pid: int | None) -> None:
     """Do the tasks after a reply, except watching. `pid` is the process of the agent, if known."""
     try:
         if work.notice:
-            from switchgear._hooks.interrupt import show_headless  # noqa: PLC0415  seldom
+            from switchgear._hooks.interrupt import show_headless  # noqa: PLC0415  rarely needed
 
             show_headless(work.agent, work.notice, pid)
         if work.opinion:

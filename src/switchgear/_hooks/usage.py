@@ -37,7 +37,7 @@ class ModelPrices(NamedTuple):
     def cost_micros(self, tokens: Sequence[int]) -> int | None:
         """The cost of `tokens`: input, output, and the parts of the input read from and written to the cache.
 
-        >>> Card(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros((1_100, 20, 1_000, 0))
+        >>> ModelPrices(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros((1_100, 20, 1_000, 0))
         900
         """
         if self.unknown:

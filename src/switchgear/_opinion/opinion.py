@@ -1,7 +1,7 @@
 """The request and the answer of a second opinion. Pure.
 
-The answer comes from a model, or from a command that may pass on what a model wrote: it is hostile text.
-Whatever does not have the documented form counts as no opinion, so that the stop stands.
+The answer comes from a model, or from a command that may pass on the text of a model, so it is untrusted. An answer
+that does not have the documented form counts as no opinion, and the agent is stopped.
 """
 
 import json
@@ -21,21 +21,22 @@ VERDICTS = (CONFIRM, DELAY, HINT)
 ANTHROPIC, OPENAI = "anthropic", "openai"
 APIS = (ANTHROPIC, OPENAI)
 REVIEW_VARIABLE = "SWITCHGEAR_SECOND_OPINION"
-"""Set for a command that gives an opinion: no agent that it starts is reviewed itself."""
+"""Set for the command that gives an opinion, so that agents that it starts are not reviewed."""
 MIN_HEAT = 0.7
-"""No opinion is requested below this heat: nothing is about to be stopped."""
+"""The lowest heat at which an opinion can be requested."""
 MAX_TIMEOUT_S = 120.0
 MAX_DELAY_STEPS = 50
 MAX_REASON_CHARS = 200
 MAX_HINT_CHARS = 300
 MAX_ANSWER_BYTES = 64 * 1024
 KEPT_STEPS = 8
-"""The last steps of an agent that a request shows."""
+"""The number of last steps in a request."""
 _MAX_STEP_CHARS = 300
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
 _SAME_CLASS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+")
 _MIN_CHANGES = 0.3
-"""Changes per character: a quarter in long names in CamelCase, almost half in hexadecimal numbers, more in Base64."""
+"""Minimum changes between character classes, per character, of a random word. Long names in CamelCase have 0.25,
+hexadecimal numbers almost 0.5, Base64 more."""
 _REDACTED = "[redacted]"
 _KEY_VARIABLES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _URL_VARIABLES = {ANTHROPIC: "ANTHROPIC_BASE_URL", OPENAI: "OPENAI_BASE_URL"}
@@ -52,24 +53,24 @@ class SecondOpinion(NamedTuple):
     """A command without a shell: reads the request as JSON on stdin, writes the verdict as JSON."""
     model: str | None = None
     api: str = ANTHROPIC
-    """How the model is called: `anthropic` (Messages) or `openai` (chat completions)."""
+    """The API of the model: `anthropic` (Messages) or `openai` (chat completions)."""
     key_env: str | None = None
-    """The environment variable with the API key; `None`: that of the API's own SDK."""
+    """The environment variable with the API key; `None`: that of the API's SDK."""
     base_url_env: str | None = None
-    """The environment variable with the base URL; `None`: that of the API's own SDK."""
+    """The environment variable with the base URL; `None`: that of the API's SDK."""
     ask_at: float = MIN_HEAT
     """The heat from which an opinion is requested: 0.7 to 1."""
     timeout_s: float = 20.0
-    """Seconds until an answer counts as none."""
+    """Seconds to wait for an answer."""
     max_delays: int = 1
-    """Delays that are granted until the user's next message."""
+    """Maximum number of delays until the user's next message."""
     delay_steps: int = 10
-    """Steps that one delay grants at most."""
+    """Maximum number of steps of a delay."""
     calls_per_day: int = 50
     budget_micros: int = 500_000
-    """What all opinions may cost in 24 hours."""
+    """Maximum cost of all opinions in 24 hours, in millionths of a dollar."""
     cache_s: float = 3600.0
-    """Seconds for which the same evidence has the same answer."""
+    """Seconds for which an answer is used again for the same evidence."""
 
     @property
     def key_variable(self) -> str:
@@ -92,7 +93,7 @@ class SecondOpinion(NamedTuple):
     SecondOpinion, assigned=(), updated=()
 )  # passes the signature on, which are the keys of the section
 def second_opinion(**given: Any) -> SecondOpinion:
-    """The source of second opinions before a stuck agent is stopped: a command, or a model over HTTP."""
+    """The settings of second opinions before a stuck agent is stopped: from a command, or a model over HTTP."""
     settings = SecondOpinion(**given)
     for name in ("command", "model"):
         if getattr(settings, name) is not None:
@@ -123,7 +124,7 @@ def second_opinion(**given: Any) -> SecondOpinion:
 
 
 class StuckEvidence(NamedTuple):
-    """The evidence against a session, already redacted."""
+    """The evidence that an agent is stuck, redacted."""
 
     agent: str = ""
     task: str = ""
@@ -135,7 +136,7 @@ class StuckEvidence(NamedTuple):
     """The last steps, one line each, the oldest first."""
 
     def request(self, settings: SecondOpinion) -> dict[str, Any]:
-        """The request as JSON values: what a command reads on its standard input."""
+        """The request as JSON values, as a command receives it on standard input."""
         return {
             "version": 1,
             "agent": redact(self.agent, 80),
@@ -156,20 +157,20 @@ def _redacted_evidence(text: str, longest: int) -> str:
 
 
 def _without_opaque_words(text: str) -> str:
-    """The text without words that look random: half a key, a key in Base64, a password without a name.
+    """The text without words that look random, such as a part of a key or a password without a name.
 
-    A reviewer needs none of them, and the evidence may leave the machine.
+    A reviewer does not need them, and the evidence may leave the machine.
     """
     return _LONG_WORD.sub(lambda found: _REDACTED if _is_opaque(found[0]) else found[0], text)
 
 
 def _is_opaque(word: str) -> bool:
-    """Whether a word changes between small letters, capitals and digits as often as random ones do."""
+    """Whether a word changes between lower case, upper case and digits as often as random words do."""
     return len(_SAME_CLASS.findall(word)) - 1 >= _MIN_CHANGES * len(word)
 
 
 def with_step(steps: tuple[str, ...], signal: Signal) -> tuple[str, ...]:
-    """The lines of the evidence with one more for the step of an agent, if the signal has one.
+    """The lines of the evidence, with another one if the signal has a step of an agent.
 
     >>> from switchgear._core.types import AgentStep
     >>> with_step((), Signal(ok=False, error="Error 2", step=AgentStep("Bash", "make test")))
@@ -185,28 +186,28 @@ def with_step(steps: tuple[str, ...], signal: Signal) -> tuple[str, ...]:
 
 
 CACHED = ", cached"
-"""What the source of an earlier answer to the same request ends with."""
+"""Suffix of the source if the answer is an earlier one to the same request."""
 
 
 class Opinion(NamedTuple):
     verdict: str = NONE
     reason: str = ""
-    """Why; of `none`: what went wrong."""
+    """Why; with the verdict `none`, what went wrong."""
     hint: str = ""
     steps: int = 0
-    """Of a delay: how many steps it grants."""
+    """The number of steps of a delay."""
     source: str = ""
     cost_micros: int | None = None
 
     def sentence(self) -> str:
-        """The opinion as the reason of an event: the verdict is its first word."""
+        """The opinion as the reason of an event; the first word is the verdict."""
         extra = f" by up to {self.steps} steps" if self.verdict == DELAY else ""
         hint = f'; hint: "{self.hint}"' if self.hint else ""
         why = self.reason or "no reason given"
         return f"{self.verdict}{extra}: {why}{hint} ({self.source or 'second opinion'})"
 
     def decide_delay(self, used: int, settings: SecondOpinion) -> tuple[bool, str]:
-        """Whether it delays the stop, given the number of delays used, and the reason of the event."""
+        """Whether the opinion delays the stop, and the reason of the event. `used`: the delays granted so far."""
         if self.verdict != DELAY or used < settings.max_delays:
             return self.verdict == DELAY, self.sentence()
         why = f"not granted: {used} of {settings.max_delays} delays are used"
@@ -224,12 +225,12 @@ def verdict_of(sentence: str) -> str:
 
 
 def no_opinion(why: str, source: str = "") -> Opinion:
-    """No opinion, with the reason: the stop stands."""
+    """No opinion, with the reason; the agent is stopped."""
     return Opinion(NONE, redact(why, MAX_REASON_CHARS), source=source)
 
 
 def parsed(text: str, settings: SecondOpinion) -> Opinion:
-    """The opinion that an answer holds. Whatever is not of the documented form is no opinion.
+    """The opinion in an answer. An answer that does not have the documented form is no opinion.
 
     >>> parsed('{"verdict": "delay", "reason": "a build runs", "steps": 99}', SecondOpinion("x")).steps
     10
@@ -259,7 +260,7 @@ def dumped(opinion: Opinion) -> str:
 
 
 def loaded(text: str | bytes | None, settings: SecondOpinion) -> Opinion | None:
-    """The inverse of `dumped`, checked like an answer; `None`: it cannot be used."""
+    """The inverse of `dumped`, validated like an answer; `None`: it is invalid."""
     if text is None or len(text) > MAX_ANSWER_BYTES:
         return None
     data = fields.parsed(text)
@@ -274,13 +275,13 @@ def loaded(text: str | bytes | None, settings: SecondOpinion) -> Opinion | None:
 
 
 def for_agent(hint: str) -> str:
-    """A hint as a text for the agent: marked as a suggestion of another model, in quotes."""
+    """A hint as a text for the agent, quoted and marked as the suggestion of a reviewer."""
     quoted = hint.replace('"', "'").rstrip(". ")
     return f'A reviewer suggests: "{quoted}"'
 
 
 def _object_in(text: str) -> Mapping[str, Any] | None:
-    """The JSON object of an answer; models like to put a fence or a sentence around it."""
+    """The JSON object in an answer; models often put a code fence or a sentence around it."""
     text = text[:MAX_ANSWER_BYTES]
     for part in (text, text[text.find("{") : text.rfind("}") + 1]):
         found = fields.parsed(part)
@@ -290,7 +291,7 @@ def _object_in(text: str) -> Mapping[str, Any] | None:
 
 
 def _safe_line(value: object, longest: int) -> str:
-    """Hostile text as one safe line without secrets; what is no text is empty."""
+    """Untrusted text as one redacted line; empty for anything but a string."""
     if not isinstance(value, str):
         return ""
     return " ".join(redact(value, longest).split())
@@ -313,7 +314,7 @@ SYSTEM = (
 
 
 def prompt(request: Mapping[str, Any]) -> str:
-    """The evidence for a model, as a fenced JSON object."""
+    """The evidence as a prompt: a JSON object in a code fence."""
     shown = {key: value for key, value in request.items() if key not in {"version", "verdicts"}}
     return f"The evidence:\n```json\n{json.dumps(shown, ensure_ascii=False, indent=1)}\n```"
 
@@ -341,7 +342,7 @@ class ModelAnswer(NamedTuple):
 
 
 def model_answer(api: str, data: Any) -> ModelAnswer | None:
-    """The answer in a response of the API; `None`: it has none."""
+    """The answer in a response of the API; `None`: it has no text."""
     if api == ANTHROPIC:
         parts = [part for part in fields.objects(at(data, "content")) if part.get("type") == "text"]
         texts = [part.get("text") for part in parts]
