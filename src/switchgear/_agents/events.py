@@ -115,11 +115,6 @@ class AgentResult(NamedTuple):
 StreamEvent = ToolStarted | ToolStep | TextOutput | Usage | AgentError | Question | AgentResult
 
 
-def usage_by_model(events: Iterable[StreamEvent]) -> tuple[Usage, ...]:
-    """The latest `Usage` of each model, in the order of their first mention."""
-    return tuple({event.model: event for event in events if isinstance(event, Usage)}.values())
-
-
 def total_usage(usages: Iterable[Usage]) -> Usage:
     """The sum over all models. The cost is `None` if that of any model is.
 

@@ -364,9 +364,8 @@ class StuckResponse:
         step_names = self._plan.step_names
 
         def work(tx: Transaction) -> StepTaken:
-            if chosen is None:
-                return escalation.take_next_step(tx.apply, self._loop, step_names, why)
-            return escalation.take_chosen_step(tx.apply, self._loop, step_names, _STEP_OF[chosen], why)
+            step_name = None if chosen is None else _STEP_OF[chosen]
+            return escalation.take_step(tx.apply, self._loop, step_names, why, step_name)
 
         try:
             return self._panel.store.transact(escalation_key(self._loop), work)

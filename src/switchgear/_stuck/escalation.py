@@ -108,17 +108,17 @@ def next_step_name(step_names: Sequence[str], before: Sequence[str]) -> str:
     return next((step_name for step_name in step_names if step_name not in before), step_names[-1])
 
 
-def take_next_step(apply: Apply, subject: str, step_names: Sequence[str], why: str) -> StepTaken:
-    """Take the next step, and record it with the evidence. Call it in a transaction, once per trip."""
-    return take_chosen_step(apply, subject, step_names, None, why)
-
-
-def take_chosen_step(
-    apply: Apply, subject: str, step_names: Sequence[str], step_name: str | None, why: str
+def take_step(
+    apply: Apply,
+    subject: str,
+    step_names: Sequence[str],
+    why: str,
+    step_name: str | None = None,
 ) -> StepTaken:
-    """Take the step that an operator chose, regardless of earlier steps; it is not repeated automatically.
+    """Take a step, and record it with the evidence `why`. Call it in a transaction, once per trip.
 
-    `None`: the next step; if all steps were taken, nothing is recorded.
+    `step_name`: the step that an operator chose, whatever was taken before; default: the next step. A step that
+    was taken already is not recorded again.
     """
     key, policy = escalation_key(subject), escalation_policy(step_names)
     before = tried(apply(key, policy, _NO_CHANGE).circuit)

@@ -101,7 +101,7 @@ def test_a_supervisor_that_is_killed_with_its_job_is_a_lost_run_and_no_error(
     assert is_gone(supervisor.process.pid)
 
     class TooLate(SupervisorPool):
-        def take(self) -> SupervisorProcess:
+        def acquire(self) -> SupervisorProcess:
             return supervisor
 
     supervisors = TooLate()
