@@ -58,7 +58,7 @@ def test_an_older_one_is_replaced_and_kept_aside(agent: str, tmp_path: Path) -> 
     there = hook_file(agent, "project", str(tmp_path))
     there.install()
     path = Path(there.path)
-    older = path.read_text().replace("LONGEST = 20000", "LONGEST = 1")
+    older = path.read_text().replace("MAX_CHARS = 20000", "MAX_CHARS = 1")
     path.write_text(older)
     assert there.state().outdated
     backup = there.install().backup
