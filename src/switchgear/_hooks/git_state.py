@@ -117,16 +117,31 @@ def _present_files(root: str) -> Iterator[str]:
 
 def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
     """`untracked`, `ignored`, `modified`, or empty for a tracked, unmodified file."""
-    at = index.find(name.encode(errors="surrogateescape") + b"\0")
-    if at < 0:
+    recorded = _recorded_digest(name.encode(errors="surrogateescape"), index)
+    if recorded is None:
         parts = name.split("/")
         above = {"/".join(parts[:length]) for length in range(1, len(parts) + 1)}
         in_ours = ".switchgear" in parts and os.path.exists(
             os.path.join(path[: path.index(".switchgear")], ".switchgear", ".gitignore")
         )
         return "ignored" if in_ours or above & ignored or parts[-1] in ignored else "untracked"
-    recorded = index[at - 22 : at - 2]  # an entry has the digest, two bytes of flags, the name
     return "" if recorded == _blob_digest(path) else "modified"
+
+
+def _recorded_digest(name: bytes, index: bytes) -> bytes | None:
+    """The digest of a file in the index; `None`: the file is not tracked.
+
+    An entry has the digest, two bytes of flags with the length of the path, two more bytes of extended flags if
+    the flags say so, and the path. The length distinguishes it from a longer path with the same end.
+    """
+    at = -1
+    while (at := index.find(name + b"\0", at + 1)) >= 0:
+        for end, is_extended in ((at - 2, False), (at - 4, True)):
+            flags = int.from_bytes(index[end : end + 2], "big")
+            has_length = flags & 0xFFF == min(len(name), 0xFFF)
+            if end >= 20 and has_length and bool(flags & 0x4000) == is_extended:
+                return index[end - 20 : end]
+    return None
 
 
 def _blob_digest(path: str) -> bytes:
