@@ -71,11 +71,7 @@ class Supervisor:
             return
         if not self.start(argv, env, cwd):
             return
-        for descriptor in (
-            0,
-            1,
-            2,
-        ):  # so that the output ends when the agent's processes have ended
+        for descriptor in (0, 1, 2):  # the output must end when the agent's processes have ended
             os.close(descriptor)
         while self.supervise_once():
             self.wait()

@@ -49,9 +49,7 @@ def discarded_file(sweeps: Sequence[str], root: str) -> str:
         kind = _kind(relative, path, index, ignored)
         if kind in matching or (kind in {"", "modified"} and "tracked" in matching):
             return name
-        if (
-            not kind and "uncommitted" in matching
-        ):  # same as in the index: compare with the last commit
+        if not kind and "uncommitted" in matching:
             committed = _committed_digests(root) if committed is None else committed
             if committed.get(relative) != _blob_digest(path).hex():
                 return name

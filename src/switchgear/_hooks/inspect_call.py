@@ -215,9 +215,7 @@ def inspect_tool_call(facts: HookFacts, config: HookConfig) -> CallInspection:
         if text and not broken:
             inner = call_effects(facts.tool, {"command": text}, place)
             broken = None if inner.unread else config.broken_rule(inner, place, "guard/")
-    if (
-        is_before and not broken and facts.agent == "codex"
-    ):  # the only agent that writes to running shells
+    if is_before and not broken and facts.agent == "codex":  # the only one that writes to shells
         from switchgear._hooks.shell_input import keep_start  # noqa: PLC0415
 
         keep_start(facts, config.root)

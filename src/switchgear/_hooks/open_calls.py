@@ -220,20 +220,11 @@ def _load_permits(data: Mapping[str, Any]) -> Permits:
 
 
 def _dump_part(part: Signal) -> list[Any]:
-    step = part.step or AgentStep()
+    tool, *texts = part.step or AgentStep()
+    args, result, thought = (text and text[:_MAX_CHARS] for text in texts)
     return [
-        *(
-            step.tool,
-            step.args[:_MAX_CHARS],
-            None if step.result is None else step.result[:_MAX_CHARS],
-        ),
-        *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
-        *(
-            part.cost_micros,
-            None if step.thought is None else step.thought[:_MAX_CHARS],
-            part.state,
-        ),
-        part.failing_tests,
+        *(tool, args, result, part.ok, part.seconds, part.error, part.files_changed),
+        *(part.context_used, part.cost_micros, thought, part.state, part.failing_tests),
     ]
 
 

@@ -448,10 +448,8 @@ class Resident:
         head_size, raw_size = int(sizes[:8], 16), int(sizes[8:], 16)
         if head_size > client.MAX_HEADER_BYTES or raw_size > client.MAX_INPUT_BYTES + 1:
             return None
-        head, raw = (
-            client.read_exactly(connection, head_size),
-            client.read_exactly(connection, raw_size),
-        )
+        head = client.read_exactly(connection, head_size)
+        raw = client.read_exactly(connection, raw_size)
 
         def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
             sizes = (code, len(out), len(err), len(refusal))
@@ -469,10 +467,8 @@ class Resident:
         agent, root, cwd = (os.fsdecode(word) for word in words[:3])
         event, new_context = words[3].decode(), [words[1], *words[4:]]
         began_s = float(event.partition(" ")[0])
-        over_http, agent = (
-            agent.startswith(client.HTTP_PREFIX),
-            agent.removeprefix(client.HTTP_PREFIX),
-        )
+        over_http = agent.startswith(client.HTTP_PREFIX)
+        agent = agent.removeprefix(client.HTTP_PREFIX)
         if agent not in AGENTS or (context is not None and context != new_context):
             return None  # the hook decides the event itself
         os.chdir(cwd)

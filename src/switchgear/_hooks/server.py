@@ -216,10 +216,8 @@ class HookServer(ThreadingHTTPServer):
             first_bytes = request.recv(len(HOOK_CALL), socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except OSError:
             return False
-        is_other = bool(first_bytes) and not (
-            HOOK_CALL.startswith(first_bytes) and _is_local(request)
-        )
-        return is_other and self.hand_over(request, wait=False)
+        may_be_hook_call = HOOK_CALL.startswith(first_bytes) and _is_local(request)
+        return bool(first_bytes) and not may_be_hook_call and self.hand_over(request, wait=False)
 
     def forget(self, request: Any) -> None:
         """Stop tracking a connection that another process has taken over."""

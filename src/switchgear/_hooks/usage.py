@@ -147,16 +147,16 @@ def charge(
 def _charge_for(
     reader: TranscriptReader, spent: dict[str, list[int]], latest: AnswerUsage | None, now_s: float
 ) -> UsageCharge:
-    price_cache = {name: prices_of(name, reader.folder, now_s) for name in spent}
+    prices = {name: prices_of(name, reader.folder, now_s) for name in spent}
     micros: int | None = None
     for name, tokens in spent.items():
-        cost = price_cache[name].cost_micros(tokens)
+        cost = prices[name].cost_micros(tokens)
         if cost is not None:
             micros = cost + (micros or 0)
-    unpriced = {name: prices.unknown for name, prices in price_cache.items() if prices.unknown}
+    unpriced = {name: each.unknown for name, each in prices.items() if each.unknown}
     used = None
     if latest is not None:
-        listed = price_cache.get(latest.model, ModelPrices()).window
+        listed = prices.get(latest.model, ModelPrices()).window
         window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
         used = min(1.0, (latest.tokens.input + latest.tokens.output) / window)
     return UsageCharge(used, micros, unpriced)

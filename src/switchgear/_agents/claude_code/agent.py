@@ -73,9 +73,7 @@ class ClaudeReader(JsonReader):
                 f"API error {status or ''} {line.get('error') or ''}".replace("  ", " "),
                 status=status,
             )
-            if (
-                status is None and error.kind == "other"
-            ):  # no response: the provider was not reached
+            if status is None and error.kind == "other":  # the provider was not reached
                 error = error._replace(kind="connection")
             delay_s = count(line.get("retry_delay_ms")) / 1000
             yield error._replace(retry_after_s=delay_s) if error.kind == "rate_limit" else error

@@ -156,10 +156,9 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
 def _is_database(source: RecordingFile) -> bool:
     try:
         with closing(_open_read_only(source.path)) as connection:
-            known = "select count(*) from sqlite_master where type = 'table' and name in (?, ?, ?)"
-            return bool(
-                connection.execute(known, ("session", "message", "part")).fetchone()[0] == 3
-            )
+            query = "select count(*) from sqlite_master where type = 'table' and name in (?, ?, ?)"
+            (count,) = connection.execute(query, ("session", "message", "part")).fetchone()
+            return bool(count == 3)
     except (sqlite3.Error, UnreadableRecording):
         return False
 
@@ -270,13 +269,12 @@ def _read_database(source: RecordingFile, tally: RecordingTally) -> Iterator[Rec
     try:
         with closing(_open_read_only(source.path)) as connection:
             connection.text_factory = _text
-            for (session,) in connection.execute(
-                "select id from session order by time_created, id"
-            ):
-                reading = _OpenCodeSession({"id": session}, source, tally)
+            sessions = "select id from session order by time_created, id"
+            for (session,) in connection.execute(sessions):
+                builder = _OpenCodeSession({"id": session}, source, tally)
                 for info, parts in _stored_messages(connection, session):
-                    reading.read_message(info, parts)
-                yield reading.finish()
+                    builder.read_message(info, parts)
+                yield builder.finish()
     except sqlite3.Error as error:
         raise UnreadableRecording(f"cannot be read: {error}") from error
 

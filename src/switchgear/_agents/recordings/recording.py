@@ -211,9 +211,7 @@ class RecordedStep(NamedTuple):
         """The signal that a circuit records for this step."""
         act = AgentStep(self.tool, self.args, self.result, self.thought) if self.is_act else None
         costs = [usage.cost_micros for usage in self.usages]
-        claimed = (
-            1 if self.is_act and self.changed else None
-        )  # hooks also count an edit as one file
+        claimed = 1 if self.is_act and self.changed else None  # as hooks count an edit
         return Signal(
             ok=self.ok,
             seconds=self.seconds,

@@ -157,9 +157,7 @@ class _OpenHandsBuilder(RunBuilder):
 
     def _observation(self, event: dict[str, Any]) -> None:
         extras = event.get("extras")
-        code = at(extras, "metadata", "exit_code")
-        code = at(extras, "exit_code") if code is None else code
-        ok = None if not isinstance(code, int) else code in {0, -1}
+        ok = _succeeded(at(extras, "metadata", "exit_code"), at(extras, "exit_code"))
         if event.get("observation") == "error" or event.get("success") is False:
             ok = False
         self.result(event.get("cause"), words(event.get("content")), ok=ok)
@@ -195,11 +193,8 @@ class _OpenHandsBuilder(RunBuilder):
         elif kind == "ObservationEvent":
             seen = event.get("observation")
             text = words(at(seen, "content") or at(seen, "output"))
-            code = at(seen, "exit_code")
-            code = at(seen, "metadata", "exit_code") if code is None else code
-            ok = None if not isinstance(code, int) else code in {0, -1}
-            ok = False if at(seen, "is_error") is True else ok
-            self.result(call_id, text, ok=ok)
+            ok = _succeeded(at(seen, "exit_code"), at(seen, "metadata", "exit_code"))
+            self.result(call_id, text, ok=False if at(seen, "is_error") is True else ok)
         elif kind in {"AgentErrorEvent", "UserRejectObservation"}:
             text = words(event.get("error") or event.get("rejection_reason"))
             self.result(call_id, text, ok=False)
@@ -220,6 +215,12 @@ _IGNORED_ARGUMENTS = frozenset({
     *("thought", "blocking", "hidden", "confirmation_state", "is_input", "security_risk"),
     *("is_static", "cwd", "impl_source"),
 })  # fmt: skip
+
+
+def _succeeded(*codes: object) -> bool | None:
+    """Whether a command succeeded, by the first exit code that is reported; `None`: unknown."""
+    code = next((each for each in codes if each is not None), None)
+    return code in {0, -1} if isinstance(code, int) else None
 
 
 def _sdk_arguments(event: dict[str, Any]) -> object:

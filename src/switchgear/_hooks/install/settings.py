@@ -233,7 +233,7 @@ class PluginFile(HookFile):
             now = files.read(self.path)
         except CannotChange as error:
             return InstallState(self.path, trouble=error.args[1])
-        header = None if now is None else _header_of(now)
+        header = _header_of(now)
         if header is None:
             return InstallState(self.path, exists=now is not None, missing=self.agent.events)
         command = shlex.join(header["command"])
@@ -246,8 +246,7 @@ class PluginFile(HookFile):
         )
 
     def commands(self) -> dict[str, str]:
-        now = files.read(self.path)
-        header = None if now is None else _header_of(now)
+        header = _header_of(files.read(self.path))
         command = "" if header is None else shlex.join(header["command"])
         return dict.fromkeys(self.agent.events, command) if command else {}
 
@@ -265,9 +264,9 @@ def _plugin_part(name: str) -> str:
         return file.read()
 
 
-def _header_of(data: bytes) -> dict[str, Any] | None:
+def _header_of(data: bytes | None) -> dict[str, Any] | None:
     """The header of a plugin; `None`: it is not a plugin of Switchgear."""
-    for line in data.decode(errors="replace").splitlines():
+    for line in (data or b"").decode(errors="replace").splitlines():
         if line.startswith(_PLUGIN_HEADER):
             header = parsed(line.removeprefix(_PLUGIN_HEADER))
             words = at(header, "command")
