@@ -170,11 +170,9 @@ class _MiniSession(RunBuilder):
     def _answer(self, message: object) -> None:
         text = words(at(message, "content"))
         usage = at(message, "extra", "response", "usage")
-        input_tokens, output_tokens = (
-            count(at(usage, key)) for key in ("prompt_tokens", "completion_tokens")
-        )
+        sent, received = count(at(usage, "prompt_tokens")), count(at(usage, "completion_tokens"))
         cost_micros = micros(at(message, "extra", "cost")) or None
-        self.add_usage(Usage(self.run.model, input_tokens, output_tokens, cost_micros=cost_micros))
+        self.add_usage(Usage(self.run.model, sent, received, cost_micros=cost_micros))
         commands = list(_commands(message))
         blocks = [] if commands else _BLOCK.findall(text[:200_000])
         self.text(_BLOCK.sub("", text[:200_000]) if blocks else text)

@@ -314,9 +314,8 @@ class AgentProcess:
         if problem := _not_found(self.agent, program, self.cwd, path):
             self._close_control()
             return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
-        supervisor = (
-            SupervisorProcess() if self._supervisors is None else self._supervisors.acquire()
-        )
+        supervisors = self._supervisors
+        supervisor = SupervisorProcess() if supervisors is None else supervisors.acquire()
         try:
             with supervisor.process as process:
                 self.supervisor = process.pid

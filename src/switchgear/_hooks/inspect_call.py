@@ -333,17 +333,14 @@ def state_after(facts: HookFacts, config: HookConfig) -> str | None:
 
     If a change is undone, the digest is the earlier one again.
     """
-    if (
-        facts.ok is False
-        or not isinstance(facts.args, dict)
-        or not _PATH_ARGUMENTS & facts.args.keys()
-    ):
+    args = facts.args
+    if facts.ok is False or not isinstance(args, dict) or not _PATH_ARGUMENTS & args.keys():
         return None
     from switchgear._breaker.rules import place_at  # noqa: PLC0415
     from switchgear._rules.effects import call_effects  # noqa: PLC0415  only after an edit
 
     place = place_at(config.root, cwd=facts.cwd, protected=config.protected)
-    written = call_effects(facts.tool, facts.args, place).writes
+    written = call_effects(facts.tool, args, place).writes
     return digest("\0".join(map(_content_key, written))) if written else None
 
 

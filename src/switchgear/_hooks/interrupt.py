@@ -115,9 +115,8 @@ def would_kill_switchgear(words: Sequence[str]) -> bool:
         return any(_matches_literally(word, line) for word in rest for line in _COMMAND_LINES)
     all_processes = len(rest) > 1 and rest[-1] == "-1"
     numbers = [word.lstrip("-") for word in rest]
-    return all_processes or any(
-        each.isdecimal() and is_switchgear(int(each[:10])) for each in numbers
-    )
+    pids = [int(each[:10]) for each in numbers if each.isdecimal()]
+    return all_processes or any(map(is_switchgear, pids))
 
 
 def _matches_literally(pattern: str, line: str) -> bool:
@@ -187,9 +186,8 @@ def _duplicate_descriptor(pid: int, number: int) -> int:
 
     descriptor = os.pidfd_open(pid)
     try:
-        file = int(
-            ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, descriptor, number, 0)
-        )
+        libc = ctypes.CDLL(None, use_errno=True)
+        file = int(libc.syscall(_SYS_PIDFD_GETFD, descriptor, number, 0))
         if file < 0:
             raise OSError(ctypes.get_errno(), "pidfd_getfd")
         return file

@@ -73,9 +73,7 @@ def request_opinion_if_hot(decision: "EventDecision", step: Step) -> None:
         return  # a definite reason, such as a time limit or an operator: an opinion would not change it
     warm = sorted((each for each in readings if each.heat > 0), key=lambda each: -each.heat)
     notes, reasons = decision.notes, tuple(each.reason for each in warm)
-    evidence = StuckEvidence(
-        notes.agent, notes.task, heat, reasons, notes.tried, steps=notes.recent
-    )
+    evidence = StuckEvidence(notes.agent, notes.task, heat, reasons, notes.tried, notes.recent)
     name = f"{decision.tx.now_s:.3f}-{os.urandom(8).hex()}"
     decision.notes = notes._replace(opinion=name)
     decision.opinion_request = json.dumps(
@@ -129,9 +127,8 @@ def received_opinion(root: str, name: str, settings: SecondOpinion) -> Opinion |
     """The opinion that was requested under a name; `None`: it has not arrived yet."""
     if not _is_name(name):
         return None
-    return opinion.loaded(
-        read_private(_answer_file(root, name), opinion.MAX_ANSWER_BYTES), settings
-    )
+    answer = read_private(_answer_file(root, name), opinion.MAX_ANSWER_BYTES)
+    return opinion.loaded(answer, settings)
 
 
 def start_request(request: str, root: str) -> None:

@@ -74,20 +74,17 @@ def _compile(root: str, path: str, *, during_call: bool | None) -> hook_config.H
     kept = {"format": hook_config.FORMAT} | (data if data and last is not None else {}) | found
     compiled = {"wired": files_with_hooks(root)} | found
     # Before the files are read: if one changes in the meantime, the next event sees a different signature.
-    kept_mark, compiled["mark"] = (
-        hook_config.signature(root, kept),
-        hook_config.signature(root, compiled),
-    )
+    kept_mark = hook_config.signature(root, kept)
+    compiled["mark"] = hook_config.signature(root, compiled)
     try:
         compiled |= _compile_config(root)
     except SwitchgearError as error:
         hook_config.write(path, kept | {"broken": [kept_mark, str(error), time.time()]})
         raise hook_config.Unconfigured(str(error), last) from error
     compiled["changed"] = _changes(data, compiled)
-    same = data is None or all(
-        data.get(name) == compiled[name] for name in compiled.keys() - _METADATA
-    )
-    if data is not None and data.get("mark") == mark and not same:  # from the same sources
+    names = compiled.keys() - _METADATA
+    is_same = data is None or all(data.get(name) == compiled[name] for name in names)
+    if data is not None and data.get("mark") == mark and not is_same:  # from the same sources
         compiled["tampered"].append(f"{path} was changed by another program: it was recompiled")
     hook_config.write(path, compiled)
     return hook_config.load(compiled, root)

@@ -407,15 +407,13 @@ class Resident:
             return
         inode = os.stat(self._file + suffix).st_ino
         try:
-            self._serve_as_worker(listener, stores, context)
+            self._work(listener, stores, context)
         finally:
             with suppress(OSError):
                 if os.stat(self._file + suffix).st_ino == inode:
                     os.unlink(self._file + suffix)
 
-    def _serve_as_worker(
-        self, listener: socket.socket, stores: "Stores", context: list[bytes]
-    ) -> None:
+    def _work(self, listener: socket.socket, stores: "Stores", context: list[bytes]) -> None:
         listener.settimeout(WORKER_IDLE_S)
         for _ in range(MAX_WORKER_EVENTS):
             signal.alarm(0)
@@ -574,28 +572,24 @@ class Resident:
             if not child:
                 self._in_child(lambda watched=watched: self._check_in_child(watched))  # type: ignore[misc]
             self._checking[child] = project
-            for (
-                each
-            ) in watched:  # checked again after this time, unless the process reports earlier
-                self._sessions[each.root, each.session] = each._replace(
-                    due_s=now_s + PROCESS_LIMIT_S
-                )
+            due_s = now_s + PROCESS_LIMIT_S  # unless the process reports earlier
+            for each in watched:
+                self._sessions[each.root, each.session] = each._replace(due_s=due_s)
 
     def _check_in_child(self, due: "list[WatchedSession]") -> None:
-        from switchgear._hooks import session_check as watched  # noqa: PLC0415
+        from switchgear._hooks import session_check  # noqa: PLC0415
 
-        def look(session: "WatchedSession") -> "CheckResult":
+        def check(session: "WatchedSession") -> "CheckResult":
             os.chdir(session.root)
-            return watched.check_session(session, self._pid)
+            return session_check.check_session(session, self._pid)
 
+        escalate = session_check.start_escalation_agent
         for each in due:
             os.environ.clear()
             os.environ.update(each.environ)
-            done = watched.check_and_act(
-                each, time.monotonic(), look, watched.start_escalation_agent
-            )
-            if done.ends == watched.AGENT_ENDED:
-                watched.mark_ended(each, self._pid)
+            done = session_check.check_and_act(each, time.monotonic(), check, escalate)
+            if done.ends == session_check.AGENT_ENDED:
+                session_check.mark_ended(each, self._pid)
             names = ("due_s", "failures", "interrupted_s", "heard_s", "is_noted", "is_idle")
             changes = {name: getattr(done.session, name) for name in names}
             self._send(

@@ -393,9 +393,8 @@ class _Handler(BaseHTTPRequestHandler):
         except TimeoutError:
             self.close_connection = True
             if self._reader.has_begun:
-                self._answer_incomplete(
-                    408, f"the request was not complete after {REQUEST_TIMEOUT_S:g} s"
-                )
+                why = f"the request was not complete after {REQUEST_TIMEOUT_S:g} s"
+                self._answer_incomplete(408, why)
 
     def _read_request(self) -> None:
         self.raw_requestline = b""

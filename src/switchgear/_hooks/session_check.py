@@ -337,9 +337,9 @@ def check_and_act(
     is_idle = not found.notes.works
     next_check_s = max(found.next_check_s, IDLE_CHECK_S) if is_idle else found.next_check_s
     after = watched._replace(failures=0, is_noted=True, is_idle=is_idle, due_s=now_s + next_check_s)
-    return CheckedSession(
-        after if watched.agent is None else _interrupt(after, watched.agent, found, now_s)
-    )
+    if watched.agent is not None:
+        after = _interrupt(after, watched.agent, found, now_s)
+    return CheckedSession(after)
 
 
 def _interrupt(

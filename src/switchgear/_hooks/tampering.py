@@ -108,9 +108,8 @@ def revert_tampering(
     - `copied`: the files that had a saved copy at the last check.
     - `trusted`: the configuration file that was in effect.
     """
-    reverted = [
-        f"the saved copy of {path} was removed" for path in saved_copies.missing_copies(copied)
-    ]
+    lost = saved_copies.missing_copies(copied)
+    reverted = [f"the saved copy of {path} was removed" for path in lost]
     if trusted is not None and not is_own(trusted) and is_lost(trusted):
         reverted.append(f"the record that {trusted} is trusted was removed")
     failed: list[str] = []

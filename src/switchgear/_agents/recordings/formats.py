@@ -213,13 +213,11 @@ def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
         if step:
             tool, arguments, how = step.groups()
             ok = None if how == "?" else how == "ok"
-            reported_change = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
+            did_change = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
             thought = body("\n".join(thought_lines)) if thought_lines else None
             thought_lines = []
-            opened = RecordedStep(
-                name(tool), name(arguments), None, thought, ok=ok, changed=reported_change
-            )
-            found.append(opened)
+            step_facts = (name(tool), name(arguments), None, thought)
+            found.append(RecordedStep(*step_facts, ok=ok, changed=did_change))
         elif _REMARK.match(line):
             continue
         elif found and found[-1].ok is False and not thought_lines:

@@ -66,10 +66,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     for span in sorted(spans.values(), key=lambda span: (span.began_s, span.key)):
         groups.setdefault(_run_of(span, spans), []).append(span)
     for (conversation, agent), members in groups.items():
-        if any(
-            span.operation in _MODEL_OPERATIONS or span.operation == "execute_tool"
-            for span in members
-        ):
+        if any(span.operation in {*_MODEL_OPERATIONS, "execute_tool"} for span in members):
             run_id = f"{conversation}/{agent}" if agent else conversation
             named = name(spans[agent].facts.get("gen_ai.agent.name")) if agent in spans else ""
             yield _build_run(RecordedRun(run_id, source.path, _OTEL, named), members)

@@ -392,10 +392,8 @@ class RunBuilder:
         if len(self._calls) >= _MAX_OPEN_CALLS:
             del self._calls[next(iter(self._calls))]
         self._calls[str(call_id)] = _OpenCall(len(self._steps), arguments, self.at_s)
-        shown = body(as_json(arguments)) or ""
-        self.add(
-            RecordedStep(name(tool) or "tool", shown, thought=self.take_text(), at_s=self.at_s)
-        )
+        args, thought = body(as_json(arguments)) or "", self.take_text()
+        self.add(RecordedStep(name(tool) or "tool", args, thought=thought, at_s=self.at_s))
 
     def result(
         self, call_id: object, output: str, *, ok: bool | None = None, seconds: float | None = None
@@ -544,9 +542,8 @@ class RecordingFile:
             while line := _read_limited(file.readline, MAX_LINE_BYTES + 1):
                 left -= len(line)
                 if left < 0:
-                    tally.problem(
-                        self.path, f"has more than {MAX_FILE_BYTES // 1024**3} GiB: cut off"
-                    )
+                    limit = MAX_FILE_BYTES // 1024**3
+                    tally.problem(self.path, f"has more than {limit} GiB: cut off")
                     return
                 if len(line) > MAX_LINE_BYTES:
                     tally.unknown_line(name, f"longer than {MAX_LINE_BYTES // 1024**2} MiB")

@@ -170,14 +170,12 @@ class _OpenHandsBuilder(RunBuilder):
             micros(at(metrics, "accumulated_cost")) or 0,
             *(count(at(usage, key)) for key in keys),
         )
-        cost, input_tokens, output_tokens, read_tokens = (
+        cost, sent, received, cached = (
             max(now - before, 0) for now, before in zip(total, self._spent, strict=True)
         )
         if any(total):
             self._spent = total
-        self.add_usage(
-            Usage(self.run.model, input_tokens, output_tokens, read_tokens, 0, cost or None)
-        )
+        self.add_usage(Usage(self.run.model, sent, received, cached, 0, cost or None))
 
     # The agent SDK
 

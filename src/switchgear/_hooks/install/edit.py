@@ -248,14 +248,13 @@ def _insert_one(text: str, event: str, group: Group, containers: Containers) -> 
     root = parse(text)
     hooks = cast("Item", _hooks_item(root))  # checked by `insert`
     event_item = _event_item(hooks.node, event)
-    target, path = (
-        (hooks.node, HOOKS) if event_item is None else (event_item.node, f"{HOOKS}.{event}")
-    )
+    path = f"{HOOKS}.{event}"
+    target = hooks.node if event_item is None else event_item.node
     if not target.items:
-        containers[path] = text[target.start + 1 : target.end - 1]
+        containers[HOOKS if event_item is None else path] = text[target.start + 1 : target.end - 1]
     if event_item is not None:
         return _append_item(text, root, target, group)
-    containers[f"{HOOKS}.{event}"] = None
+    containers[path] = None
     return _append_item(text, root, target, [group], event)
 
 

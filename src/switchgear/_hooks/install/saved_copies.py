@@ -222,11 +222,8 @@ def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str,
     `reader`: the agent that must be able to read the settings; default: any.
     """
     text = _text(data)
-    if (
-        reader is not None
-        and data.startswith(_BYTE_ORDER_MARK.encode())
-        and not reader.byte_order_mark
-    ):
+    has_mark = data.startswith(_BYTE_ORDER_MARK.encode())
+    if reader is not None and has_mark and not reader.byte_order_mark:
         raise ValueError("it begins with a byte order mark")
     comments = reader is None or reader.comments
     found: list[tuple[str, str, str]] = []

@@ -12,7 +12,7 @@ import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from switchgear._agents.fields import at, parsed
@@ -252,11 +252,10 @@ class PluginFile(HookFile):
 
     def _plugin_bytes(self) -> bytes:
         facts = {"command": self._command, "timeout_s": self.agent.timeout}
-        asking = _plugin_part("asking").replace(
-            _PLUGIN_HEADER + "{}", _PLUGIN_HEADER + json.dumps(facts)
-        )
-        head = _PLUGIN_COMMENT.format(title=self.agent.title, name=self.agent.name)
-        return f"{head}{asking}\n{_plugin_part(self.agent.name)}".encode()
+        header = _PLUGIN_HEADER + json.dumps(facts)
+        asking = _plugin_part("asking").replace(_PLUGIN_HEADER + "{}", header)
+        comment = _PLUGIN_COMMENT.format(title=self.agent.title, name=self.agent.name)
+        return f"{comment}{asking}\n{_plugin_part(self.agent.name)}".encode()
 
 
 def _plugin_part(name: str) -> str:
@@ -346,9 +345,7 @@ class SettingsFile(HookFile):
             events=events,
             missing=tuple(event for event in self._groups if event not in events),
             outdated=bool(commands) and not self._is_complete(found),
-            missing_paths=tuple(
-                dict.fromkeys(word for each in commands for word in missing_paths(each))
-            ),
+            missing_paths=tuple(dict.fromkeys(chain.from_iterable(map(missing_paths, commands)))),
             switched_off=switched_off(self.agent, self._folder),
         )
 
@@ -404,11 +401,8 @@ class SettingsFile(HookFile):
 
 
 def _bytes(text: str, model: bytes | None) -> bytes:
-    mark = (
-        _BYTE_ORDER_MARK
-        if model is not None and model.startswith(_BYTE_ORDER_MARK.encode())
-        else ""
-    )
+    has_mark = model is not None and model.startswith(_BYTE_ORDER_MARK.encode())
+    mark = _BYTE_ORDER_MARK if has_mark else ""
     return (mark + text).encode()
 
 
