@@ -125,7 +125,7 @@ _TAGS = re.compile(r"</?(?:returncode|output|output_head|output_tail|elided_char
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """A conversation with the name of the format or the version of the agent."""
+    """Whether it is a conversation with the name of the format or the version of the agent."""
     first = source.first
     if not isinstance(first.get("messages"), list):
         return False

@@ -242,7 +242,6 @@ class EventDecision:
         self._record_signal(signal, lane.permits.get(self.circuit))
 
     def _record_signal(self, signal: Signal, permit: Permit | None) -> None:
-        """Record a step of the agent on its circuit, and judge it."""
         opinions = self._opinions()
         if opinions is not None:
             opinions.remember(self, signal)

@@ -165,7 +165,7 @@ def _ignored_names(project: str) -> frozenset[str]:
 
 
 def _read(path: str, max_bytes: int) -> bytes:
-    """The content of a file; empty if it is larger than `most` bytes or cannot be read."""
+    """The content of a file; empty if it is larger than `max_bytes` or cannot be read."""
     try:
         data = read_regular(path, max_bytes + 1)
     except (OSError, ValueError):

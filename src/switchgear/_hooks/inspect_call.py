@@ -301,7 +301,7 @@ def _rule_broken_by_git_clean(effects: "Effects", config: HookConfig, place: "Pl
 
 
 def _rule_broken_by_patch(patches: Sequence[str], config: HookConfig, place: "Place") -> str | None:
-    """The rule that is broken by the changes in a patch file."""
+
     for path in patches[:MAX_SCRIPTS]:
         text = _read_text(path, MAX_PATCH_BYTES)
         if text and ("+++ " in text or "--- " in text or "rename " in text):
@@ -312,7 +312,7 @@ def _rule_broken_by_patch(patches: Sequence[str], config: HookConfig, place: "Pl
 
 
 def _rule_broken_by_kill(commands: Iterable[Sequence[str]]) -> str | None:
-    """The rule that is broken by a command that would kill a process of Switchgear."""
+
     commands = list(commands)
     kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:
@@ -345,7 +345,6 @@ def state_after(facts: HookFacts, config: HookConfig) -> str | None:
 
 
 def _content_key(path: str) -> str:
-    """The path of a file and a digest of its content."""
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_DIGESTED_BYTES:

@@ -189,7 +189,7 @@ _TERMINAL_PREFIXES = (
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Lines with a session and one of the types."""
+    """Whether a line has a session and a type of Claude Code."""
     head = source.head()
     if any(isinstance(at(line, "message", "parts"), list) for line in head):
         return False  # Qwen Code's

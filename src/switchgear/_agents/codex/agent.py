@@ -224,7 +224,7 @@ _ITEMS = frozenset({
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Items in a `payload`, or the items of early versions after the line of the session."""
+    """Whether items are in a `payload`, or follow the line of the session as in early versions."""
     head, first = source.head(), source.first
     wrapped = any(word(line.get("type")) in _LINES and "payload" in line for line in head)
     early = {"id", "timestamp"} <= first.keys() and "type" not in first and "steps" not in first

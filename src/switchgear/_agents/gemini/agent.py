@@ -122,7 +122,7 @@ _ENVELOPE = re.compile(
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Chats contain the hash of their project."""
+    """Whether a line has a session and the hash of its project."""
     return any("projectHash" in line and "sessionId" in line for line in source.head())
 
 

@@ -128,7 +128,7 @@ _MAX_FILES = 100_000
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """An export, or a session file in a storage folder."""
+    """Whether it is an export, or the file of a session in a storage folder."""
     first = source.first
     exported = isinstance(first.get("info"), dict) and isinstance(first.get("messages"), list)
     if exported:

@@ -58,7 +58,7 @@ _ENVELOPE = re.compile(
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Lines of a session whose messages have parts."""
+    """Whether the lines of a session have messages with parts."""
     return any(
         word(line.get("type")) in _TYPES and isinstance(at(line, "message", "parts"), list)
         for line in source.head()

@@ -43,7 +43,7 @@ class _Span(NamedTuple):
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Spans, in OTLP or each by itself."""
+    """Whether it contains spans, in OTLP or one per line."""
     first = source.first
     spans = _spans_in(first.get("[]") if "[]" in first else first)
     return "resourceSpans" in first or any(_is_span(span) for span in spans)

@@ -36,7 +36,7 @@ _IGNORED_SDK_EVENTS = frozenset({
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """A list of events, or lines with a history."""
+    """Whether it is a list of events, or has lines with a history."""
     first = source.first
     listed = first.get("[]")
     if isinstance(listed, list):
@@ -242,7 +242,7 @@ _COMMANDS = frozenset({
 
 
 def _is_swe_agent(source: RecordingFile) -> bool:
-    """Turns with an action and an observation."""
+    """Whether it has turns with an action."""
     turns = source.first.get("trajectory")
     return isinstance(turns, list) and (
         not turns or (isinstance(turns[0], dict) and "action" in turns[0])

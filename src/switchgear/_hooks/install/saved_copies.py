@@ -304,7 +304,7 @@ def _replace_node(text: str, node: Any, value: str) -> str:
 
 
 def _restore(saved: SavedHooks, data: bytes) -> None:
-    """Write a file back. Raises OSError, CannotChange."""
+    """Write a file, without following a link unless the user had one there. Raises OSError, CannotChange."""
     if saved.linked:
         files.write(saved.path, data, files.read(saved.path))
         return
