@@ -390,8 +390,8 @@ def test_a_file_of_switchgear_that_cannot_be_read_in_time_does_not_admit(
     """The deadline begins with the process, not with the modules that it imports."""
     entry = copied / "_hooks" / "client.py"
     text = entry.read_text()
-    assert text.count("LAST_S = 13\n") == 1
-    entry.write_text(text.replace("LAST_S = 13\n", "LAST_S = 2\n"))
+    assert text.count("ALARM_S = 13\n") == 1
+    entry.write_text(text.replace("ALARM_S = 13\n", "ALARM_S = 2\n"))
     blocks = copied / "_hooks" / "__pycache__" / f"process.{sys.implementation.cache_tag}.pyc"
     blocks.parent.mkdir(exist_ok=True)
     blocks.unlink(missing_ok=True)
@@ -403,7 +403,7 @@ def test_a_file_of_switchgear_that_cannot_be_read_in_time_does_not_admit(
 
 def test_what_a_hook_does_after_its_answer_is_not_refused(copied: Path, project: Path) -> None:
     client = copied / "_hooks" / "client.py"
-    text = client.read_text().replace("LAST_S = 13\n", "LAST_S = 7\n")
+    text = client.read_text().replace("ALARM_S = 13\n", "ALARM_S = 7\n")
     slow = text.replace(
         "def _start_resident() -> None:\n", "def _start_resident() -> None:\n    time.sleep(8)\n"
     )

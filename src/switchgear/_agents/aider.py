@@ -1,10 +1,10 @@
-"""aider, headless: `aider --message`. It prints plain text, of which a few lines are facts."""
+"""aider, headless: `aider --message`. It prints plain text; a few lines report edits, tokens and errors."""
 
 import re
 from collections.abc import Iterator
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
-from switchgear._agents.events import AgentError, AgentResult, StreamEvent, complaint
+from switchgear._agents.events import AgentError, AgentResult, StreamEvent, error_from_text
 from switchgear._text.agent_text import clean
 
 _TOKENS = re.compile(
@@ -47,7 +47,7 @@ class AiderReader(StreamReader):
                 dollars=float(cost[1]) if cost else None,
             )
         elif _PROVIDER.match(text):
-            self._error = complaint(text)
+            self._error = error_from_text(text)
             yield self._error
         elif match := _MODEL.match(text):
             self.model = self.model or match[1]
@@ -56,7 +56,7 @@ class AiderReader(StreamReader):
             yield from self.message(text)
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
-        """It prints no result; an applied edit is its claim of success."""
+        """The result, which aider does not print: an applied edit counts as a claim of success."""
         if self._error and not self._edits:
             yield self._error._replace(final=True)
             yield AgentResult(self._error.text, claimed_success=False, reason="error")
@@ -72,11 +72,11 @@ class Aider(Agent):
     reader_class = AiderReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """One message, no questions, no update check; committing is the caller's business."""
+        """One message without confirmations, update checks and commits; the caller commits."""
         argv = ["aider", "--yes-always", "--no-pretty", "--no-stream", "--no-auto-commits"]
         argv += ["--no-check-update", "--no-analytics", "--no-show-release-notes"]
         argv += ["--no-gitignore", "--no-detect-urls"]
-        env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # else its start depends on the network
+        env = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # otherwise its start requires the network
         return Invocation((*argv, *options, f"--message={as_argument(prompt)}"), None, env)
 
 

@@ -1,8 +1,8 @@
-"""An agent: a command line to start and a stream to read.
+"""The base classes of agents: the command line to start, and the reader of the output stream.
 
-An `Agent` is a value without state. Each run gets its own `StreamReader`, which is fed lines as
-they come and answers with `StreamEvent`s. A reader never raises for anything an agent prints: a
-line it does not understand is counted and its length kept as output.
+An `Agent` is a value without state. Each run has its own `StreamReader`, which receives the lines and returns
+`StreamEvent`s. A reader never raises for anything that an agent prints: a line that it does not understand is
+counted, and its length is added to the output.
 """
 
 import json
@@ -18,7 +18,7 @@ from switchgear._agents.events import (
     ToolStarted,
     ToolStep,
     Usage,
-    known_complaint,
+    recognised_error,
 )
 from switchgear._agents.fields import command_output, count
 from switchgear._text.agent_text import (
@@ -34,48 +34,48 @@ from switchgear._text.agent_text import (
 )
 from switchgear._text.fingerprint import digest
 
-LONGEST_ARGUMENT_BYTES = 120_000
-"""Linux allows 128 KiB for one argument; the rest is reserved for its option."""
-_MOST_OPEN_CALLS = 1_000
+MAX_ARGUMENT_BYTES = 120_000
+"""Maximum size of a prompt as an argument. Linux allows 128 KiB; the rest is reserved for the option."""
+_MAX_OPEN_CALLS = 1_000
 
 
 class NotUnderstood(Exception):
-    """A line that the reader does not recognise. It never leaves the reader."""
+    """Raised by a reader for a line that it does not recognise; `feed` counts the line."""
 
 
-MISREADINGS = (
+PARSE_ERRORS = (
     *(NotUnderstood, ArithmeticError, AttributeError),
     *(LookupError, TypeError, ValueError, RecursionError),
 )
-"""What reading an unforeseen shape raises."""
+"""The exceptions that data of an unexpected form can cause."""
 
 
 class Invocation(NamedTuple):
-    """One command line: what to run, what it reads, what its environment has in addition."""
+    """One command line, its standard input and its additional environment variables."""
 
     argv: tuple[str, ...]
     stdin: str | None = None
-    """None: an empty standard input."""
+    """`None`: an empty standard input."""
     env: Mapping[str, str] = {}
 
 
 def as_argument(prompt: str) -> str:
-    """A prompt that no command line mistakes for an option or a file.
+    """The prompt as an argument that no program takes for an option or a file name.
 
-    Raises ValueError for a prompt too long to be an argument.
+    Raises ValueError for a prompt that is too long for an argument.
     """
     size = len(prompt.encode("utf-8", "surrogatepass"))
-    if size > LONGEST_ARGUMENT_BYTES:
+    if size > MAX_ARGUMENT_BYTES:
         raise ValueError(
             f"the prompt has {size} bytes: as an argument of a command it may have at most"
-            f" {LONGEST_ARGUMENT_BYTES}; put the details into a file and name it in the prompt"
+            f" {MAX_ARGUMENT_BYTES}; put the details into a file and name it in the prompt"
         )
     prompt = prompt.replace("\0", " ")
     return f" {prompt}" if prompt.startswith(("-", "@")) else prompt
 
 
 class StreamReader:
-    """Plain text: every line is text of the agent. One per run, one thread."""
+    """Reads plain text: every line is text of the agent. One per run; used by one thread."""
 
     def __init__(self, *, model: str | None = None) -> None:
         self.model = model
@@ -83,12 +83,12 @@ class StreamReader:
         self.unknown_lines = 0
         """Lines that were not understood; their length is still counted in `output_chars`."""
         self.output_chars = 0
-        """Characters of the agent's text, without the envelope of its format."""
+        """The length of the agent's text, without the syntax of its format."""
         self.meter = Meter()
         self.subagent = ""
-        """The sub-agent that the line being read is about; empty: the agent itself."""
-        self._last_words = ""
-        """The agent's last text, where that is needed for its result."""
+        """The sub-agent that the current line is about; empty: the agent itself."""
+        self._last_text = ""
+        """The agent's last text, if the result depends on it."""
         self._calls: dict[str, ToolStarted] = {}
         self._arguments: dict[str, object] = {}
 
@@ -98,32 +98,32 @@ class StreamReader:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         try:
             return list(self.read_error_line(text) if stderr else self.read_line(text))
-        except MISREADINGS:
+        except PARSE_ERRORS:
             self.unknown_lines += 1
             self.output_chars += len(text)
             return []
 
     def close(self, exit_code: int | None = None) -> list[StreamEvent]:
-        """The end of the stream: calls without an outcome, and facts that only the end reveals."""
-        left = [
+        """The events at the end of the stream: calls without a result, and what `read_end` returns."""
+        unfinished = [
             ToolStep(call.tool, call.arguments, None, None, (), call.call_key, agent=call.agent)
             for call in self._calls.values()
         ]
         self._calls.clear()
         self._arguments.clear()
-        return [*left, *self.read_end(exit_code)]
+        return [*unfinished, *self.read_end(exit_code)]
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        """To be replaced: the events of one line of standard output."""
+        """The events of one line of standard output. To be overridden."""
         yield from self.message(text)
 
     def read_error_line(self, text: str) -> Iterator[StreamEvent]:
-        """To be replaced: the events of one line of standard error."""
-        found = known_complaint(text)
+        """The events of one line of standard error. To be overridden."""
+        found = recognised_error(text)
         yield from [found] if found else []
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
-        """To be replaced: the events that the end of the stream makes certain."""
+        """The events that are certain only at the end of the stream. To be overridden."""
         del exit_code
         return iter(())
 
@@ -133,10 +133,10 @@ class StreamReader:
             yield TextOutput(shown, self.subagent)
 
     def started(self, call_id: object, tool: object, arguments: object) -> Iterator[StreamEvent]:
-        """Keep a call that has started until its outcome arrives."""
+        """Keep a call that has started until its result arrives."""
         name = one_line(str(tool or "tool"), 80)
         call = ToolStarted(name, summarise(arguments), call_key(name, arguments), self.subagent)
-        if len(self._calls) >= _MOST_OPEN_CALLS:
+        if len(self._calls) >= _MAX_OPEN_CALLS:
             oldest = next(iter(self._calls))
             del self._calls[oldest], self._arguments[oldest]
         self._calls[str(call_id)] = call
@@ -146,7 +146,7 @@ class StreamReader:
     def finished(
         self, call_id: object, *, ok: bool, output: str, files: tuple[str, ...] = ()
     ) -> Iterator[StreamEvent]:
-        """The outcome of a call that was started, once."""
+        """The result of a call that was started; a call has one result."""
         call = self._calls.pop(str(call_id), None)
         if call is None:
             return
@@ -154,7 +154,7 @@ class StreamReader:
         changed = (files or files_of(call.tool, arguments)) if ok else ()
         silent = not ok and is_only_frame(output)
         error = None if ok else clean(output, LONGEST_ERROR)
-        if silent:  # else all such failures would look like one
+        if silent:  # otherwise all failures without a message would be the same error
             error = (
                 f"{call.arguments or call.tool}: failed without an error message\n{error}".strip()
             )
@@ -170,7 +170,7 @@ class StreamReader:
 
 
 class JsonReader(StreamReader):
-    """One JSON object a line; other lines are counted as not understood."""
+    """Reads one JSON object per line; other lines count as not understood."""
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
         if not text.strip():
@@ -181,12 +181,12 @@ class JsonReader(StreamReader):
         yield from self.read(value)
 
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
-        """To be replaced: the events of one object."""
+        """The events of one object. To be overridden."""
         raise NotImplementedError
 
 
 class Agent(ABC):
-    """An agent that can work alone on a prompt in a directory. Immutable, safe to share."""
+    """An agent that works on a prompt in a directory without a user. Immutable, safe to share."""
 
     name: ClassVar[str]
     install: ClassVar[str]
@@ -206,12 +206,12 @@ class Agent(ABC):
         return self.command(prompt, (*chosen, *extra))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
-        """A reader for one run. `model` names the model where the stream does not."""
+        """A reader for one run. `model` is used if the stream does not name the model."""
         return self.reader_class(model=model)
 
 
 class FixedCommand(Agent):
-    """A command without a prompt, as something that can be run and ended like an agent."""
+    """A command without a prompt that is run and ended like an agent."""
 
     name = "command"
     install = ""
@@ -237,30 +237,30 @@ class Meter:
         self._dollars: dict[str | None, Decimal] = {}
 
     def add(self, model: str | None, *tokens: object, dollars: object = None) -> Usage:
-        """Input (cache included), output, cache read, cache write of one more answer."""
-        held = self._tokens.setdefault(model, [0, 0, 0, 0])
+        """Add one response: tokens of input (cache included), output, cache read and cache write."""
+        totals = self._tokens.setdefault(model, [0, 0, 0, 0])
         self._tokens[model] = [
-            have + count(more) for have, more in zip(held, (*tokens, 0, 0, 0, 0), strict=False)
+            total + count(more) for total, more in zip(totals, (*tokens, 0, 0, 0, 0), strict=False)
         ]
         if (more_dollars := money(dollars)) is not None:
             self._dollars[model] = self._dollars.get(model, Decimal(0)) + more_dollars
         return self.usage(model)
 
     def set(self, model: str | None, *tokens: object, dollars: object = None) -> Usage:
-        """The same for totals, which replace the sum so far."""
+        """Replace the totals so far."""
         self._tokens.pop(model, None)
         self._dollars.pop(model, None)
         return self.add(model, *tokens, dollars=dollars)
 
     def usage(self, model: str | None) -> Usage:
         dollars = self._dollars.get(model)
-        fresh, output, read, written = self._tokens.get(model, [0, 0, 0, 0])
+        sent, output, read, written = self._tokens.get(model, [0, 0, 0, 0])
         micros = None if dollars is None else int((dollars * 1_000_000).to_integral_value())
-        return Usage(model, fresh, output, read, written, micros)
+        return Usage(model, sent, output, read, written, micros)
 
 
 def money(value: object) -> Decimal | None:
-    """Dollars from a stream; None for anything that is not an amount."""
+    """Dollars from a stream; `None` for anything that is not an amount."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e9:
         return None
     return Decimal(str(value))

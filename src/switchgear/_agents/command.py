@@ -1,8 +1,8 @@
-"""Any other agent: a command with a place for the prompt, and Switchgear's own stream.
+"""Any other agent: a command with a placeholder for the prompt, and Switchgear's own stream format.
 
-A command that prints plain text is read as such. One that prints JSON lines of these types reports
-more, and `docs/agents.md` describes them for authors of agents. Of any other JSON the text in it
-counts as output, wherever it is (`text`, `result`, `content`, `message`, `output`, …, in lists too):
+The output of a command can be plain text. A command that prints JSON lines of the following types reports more;
+`docs/agents.md` describes them for authors of agents. In other JSON, texts count as output (`text`, `result`,
+`content`, `message`, `output`, …, also in lists).
 
     {"type": "tool", "name": "bash", "arguments": {…}, "ok": false, "error": "…", "files": ["a.py"]}
     {"type": "text", "text": "…"}
@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument, money
-from switchgear._agents.events import AgentResult, Question, StreamEvent, complaint
+from switchgear._agents.events import AgentResult, Question, StreamEvent, error_from_text
 from switchgear._agents.fields import at, count, parsed, words
 from switchgear._text.agent_text import clean, one_line
 
@@ -27,24 +27,24 @@ _TEXT_KEYS = (
     *("text", "result", "content", "message", "output", "response", "answer", "completion"),
     *("delta", "parts", "choices", "messages", "item", "data"),
 )
-"""Keys under which the JSON of other agents has text; the first with text counts."""
-_ABOUT = frozenset({
+"""Keys whose values can be text in the JSON of other agents; the first one with text counts."""
+_METADATA_KEYS = frozenset({
     *("type", "subtype", "id", "uuid", "session_id", "model", "role", "status", "name", "event"),
     *("timestamp", "time", "date", "stop_reason", "finish_reason", "version", "level", "path"),
 })  # fmt: skip
-"""Keys whose values describe a message and are not part of its text."""
-_DEEPEST = 12
-_KEPT_WORDS = 100_000
+"""Keys whose values are not text of the agent."""
+_MAX_DEPTH = 12
+_MAX_KEPT_CHARS = 100_000
 _KINDS = frozenset({"tool", "text", "usage", "error", "question", "result"})
 
 
 class CommandReader(StreamReader):
-    """Reads Switchgear's own stream; every other line is text of the agent."""
+    """Reads Switchgear's own stream format; every other line is text of the agent."""
 
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
-        self._all_words = ""
-        """The last text, to recognise a result that only repeats it."""
+        self._recent_text = ""
+        """The end of the agent's text, to recognise a result that repeats it."""
         self._steps = 0
         self._result: AgentResult | None = None
 
@@ -56,21 +56,21 @@ class CommandReader(StreamReader):
             yield from self._add_text(_text_in(value) or text)
 
     def _add_text(self, text: str) -> Iterator[StreamEvent]:
-        self._last_words = text.strip() or self._last_words
-        self._all_words = f"{self._all_words}\n{text}"[-_KEPT_WORDS:]
+        self._last_text = text.strip() or self._last_text
+        self._recent_text = f"{self._recent_text}\n{text}"[-_MAX_KEPT_CHARS:]
         yield from self.message(text)
 
     def _count_once(self, text: str) -> None:
         """Count the text of a summary or a question, unless it was printed before."""
-        if text.strip() not in self._all_words:
+        if text.strip() not in self._recent_text:
             self.output_chars += len(text)
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
-        """A command that reports no result claims success by its exit code."""
+        """The result; a command that reports none claims success with exit code 0."""
         if self._result is None and exit_code is not None:
             if exit_code == 0:
-                yield from self.question_in(self._last_words)
-            yield AgentResult(clean(self._last_words), exit_code == 0, f"exit code {exit_code}")
+                yield from self.question_in(self._last_text)
+            yield AgentResult(clean(self._last_text), exit_code == 0, f"exit code {exit_code}")
 
     def _read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = line["type"]
@@ -89,7 +89,7 @@ class CommandReader(StreamReader):
             )
         elif kind == "error":
             wait_s = money(line.get("retry_after_s"))
-            yield complaint(
+            yield error_from_text(
                 words(line.get("message")),
                 status=count(line.get("status")) or None,
                 retry_after_s=None if wait_s is None else float(wait_s),
@@ -121,10 +121,10 @@ class CommandReader(StreamReader):
 
 
 class CommandAgent(Agent):
-    """Whatever a command line starts.
+    """Any command as an agent.
 
-    `{prompt}` stands for the prompt as one argument or a part of one; without it the prompt is on
-    standard input. Raises ValueError for a command that cannot be read.
+    `{prompt}` stands for the prompt, as an argument or a part of one; without it, the prompt is on standard
+    input. Raises ValueError for a command that cannot be parsed.
     """
 
     name = "command"
@@ -145,32 +145,32 @@ class CommandAgent(Agent):
         return PurePath(self.argv[0]).name
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """The command with the prompt in its place; `extra` goes to the end of it."""
+        """The command with the prompt; the options are at its end."""
         if not any(PLACEHOLDER in part for part in self.argv):
             return Invocation((*self.argv, *options), prompt)
-        told = as_argument(prompt)
-        return Invocation((*(part.replace(PLACEHOLDER, told) for part in self.argv), *options))
+        argument = as_argument(prompt)
+        return Invocation((*(part.replace(PLACEHOLDER, argument) for part in self.argv), *options))
 
     def reader(self, *, model: str | None = None) -> StreamReader:
         return self._reader(model=model)
 
 
 def _text_in(value: object, depth: int = 0) -> str:
-    """The agent's text in a JSON value, in any of the usual shapes; empty: none.
+    """The agent's text in a JSON value, in any of the usual forms; empty: none.
 
     >>> _text_in({"type": "assistant", "message": {"content": [{"type": "text", "text": "hi"}]}})
     'hi'
     """
     if isinstance(value, str):
         return value
-    if depth >= _DEEPEST:
+    if depth >= _MAX_DEPTH:
         return ""
     if isinstance(value, list):
         return "\n".join(part for part in (_text_in(each, depth + 1) for each in value) if part)
     if isinstance(value, dict):
         found = (_text_in(value[key], depth + 1) for key in _TEXT_KEYS if key in value)
         known = next((text for text in found if text), "")
-        rest = (key for key in value if key not in _ABOUT and key not in _TEXT_KEYS)
+        rest = (key for key in value if key not in _METADATA_KEYS and key not in _TEXT_KEYS)
         others = (_text_in(value[key], depth + 1) for key in rest)
         return known or max(others, key=len, default="")
     return ""

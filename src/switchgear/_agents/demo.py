@@ -1,13 +1,13 @@
-"""The built-in demo agent, its scenarios, and a temporary repository for it to work in.
+"""The built-in demo agent, its scenarios, and a demo repository for it to work in.
 
-It needs nothing installed, no key and no network: `python -m switchgear._agents.demo` is its program.
-It reads a prompt from standard input as an agent does, and plays one scenario in the working
-directory. The iteration comes from SWITCHGEAR_ITERATION; without it, a counter in the git directory
-grows by one each time, so that the program can also be tried by hand.
+It needs no installation, no key and no network: its program is `python -m switchgear._agents.demo`. Like an
+agent, it reads a prompt from standard input, and then plays one scenario in the working directory. The number of
+the iteration is in SWITCHGEAR_ITERATION; without it, a counter in the git directory is used, so that the program
+can be run by hand.
 
-A scenario is a function of the iteration's number and of the content of the working directory, so a
-run is the same every time. Each yields the lines of Switchgear's own stream (see `command.py`), and
-really does what it reports: files are edited, commands are run, their failures are genuine.
+A scenario depends only on the iteration and the content of the working directory, so every run is the same. It
+yields lines of Switchgear's own stream format (see `command.py`), and really does what it reports: it edits files
+and runs commands, and their failures are real.
 """
 
 import argparse
@@ -67,9 +67,9 @@ class Shapes(unittest.TestCase):
     ".gitignore": "__pycache__/\n",
 }
 VALIDATION = f"{sys.executable} -B -m unittest -q"
-"""The command that tests the throw-away repository."""
+"""The command that tests the demo repository."""
 VALIDATED = ("", "story", "works", "rate-limited")
-"""The scenarios whose work is checked by the tests."""
+"""The scenarios whose work is validated with the tests."""
 TASK = "Implement every function in shapes.py so that all tests pass."
 
 
@@ -95,7 +95,7 @@ class Demo(Agent):
         self.speed = speed
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """The running Python with the demo program; the prompt is on stdin."""
+        """The current Python with the demo program; the prompt is on stdin."""
         argv = [sys.executable, "-m", "switchgear._agents.demo", "--scenario", self.scenario]
         return Invocation((*argv, "--speed", str(self.speed), *options), prompt)
 
@@ -111,7 +111,7 @@ def make_repository(path: Path) -> None:
     if git is None:
         return
     who = ("-c", "user.name=demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false")
-    # No hook, template or signature of the machine takes part in a demonstration.
+    # The git configuration of the machine must not affect the demonstration.
     env = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     for arguments in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "Stubs")):
         subprocess.run(  # noqa: S603 - fixed arguments
@@ -123,7 +123,7 @@ def make_repository(path: Path) -> None:
 
 Line = dict[str, Any]
 Scenario = Callable[[int], Iterator[Line | float]]
-"""Given the iteration, from 1: lines to print and seconds to pause."""
+"""Receives the number of the iteration, from 1; yields lines to print and seconds to pause."""
 
 _BODIES = {
     "square": "return side * side",
@@ -181,7 +181,7 @@ def same_error(iteration: int) -> Iterator[Line | float]:
 
 
 def no_progress(iteration: int) -> Iterator[Line | float]:
-    """Changes nothing and finds new words for it each time."""
+    """Changes nothing, and describes it differently each time."""
     yield 0.4
     words = _EXCUSES[(iteration - 1) % len(_EXCUSES)]
     names = " ".join(sorted(path.name for path in Path().iterdir() if path.is_file()))
@@ -212,7 +212,7 @@ def hangs(iteration: int) -> Iterator[Line | float]:
 
 
 def expensive(iteration: int) -> Iterator[Line | float]:
-    """Makes a little progress for a lot of money."""
+    """Makes little progress at high cost."""
     yield 0.4
     ledger = Path("ledger.txt")
     old = ledger.read_text(encoding="utf-8") if ledger.exists() else ""
@@ -224,7 +224,7 @@ def expensive(iteration: int) -> Iterator[Line | float]:
 
 
 def asks(iteration: int) -> Iterator[Line | float]:
-    """Needs a human to decide."""
+    """Asks the user for a decision."""
     del iteration
     yield 0.4
     yield {"type": "text", "text": f"Two readings of the task are possible. {_FILLER}"}
@@ -234,7 +234,7 @@ def asks(iteration: int) -> Iterator[Line | float]:
 
 
 def claims_done(iteration: int) -> Iterator[Line | float]:
-    """Reports that everything is done and has changed nothing."""
+    """Reports that everything is done, but has changed nothing."""
     del iteration
     yield 0.4
     yield {"type": "text", "text": f"All functions are implemented and all tests pass. {_FILLER}"}
@@ -269,7 +269,7 @@ def rate_limited(iteration: int) -> Iterator[Line | float]:
 
 
 def story(iteration: int) -> Iterator[Line | float]:
-    """Works twice, then loses its way: what a newcomer is shown, slowly enough to be followed."""
+    """Works in two iterations, then repeats a failing command; slow enough to be followed on the screen."""
     for line in works(iteration) if iteration <= 2 else same_error(iteration):
         yield line
         if isinstance(line, dict) and line["type"] in {"text", "tool"}:
@@ -314,7 +314,7 @@ def _run_command(*argv: str) -> Line:
 
 
 def main() -> int:
-    """Plays one iteration; exit code 1 if its result is a failure, as agents do."""
+    """Play one iteration. Returns exit code 1 if its result is a failure, as agents do."""
     parser = argparse.ArgumentParser(prog="demo-agent", description=__doc__)
     parser.add_argument("--scenario", choices=SCENARIOS, default="story")
     parser.add_argument("--speed", type=float, default=1.0, help="divides every pause")
@@ -323,7 +323,7 @@ def main() -> int:
     failed = False
     for line in SCENARIOS[chosen.scenario](_iteration()):
         if isinstance(line, float):
-            # A hang stays one at any speed.
+            # `speed` does not shorten a hang.
             time.sleep(line if line > 10 else line / chosen.speed)
             continue
         failed = line.get("success") is False

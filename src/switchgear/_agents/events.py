@@ -1,7 +1,7 @@
-"""What an agent did, in the same values for all agents.
+"""The events of an agent's run, in the same form for all agents.
 
-Every reader turns its agent's stream into these values and nothing else, so that evaluating a run needs no
-format of an agent. Texts are already redacted, free of control characters and bounded.
+Every reader converts its agent's stream to these values, so that the evaluation of a run does not depend on the
+agent. Texts are redacted, contain no control characters and have a limited length.
 """
 
 import re
@@ -26,30 +26,30 @@ ErrorKind = Literal[
 OUTAGE: frozenset[ErrorKind] = frozenset({"overloaded", "server", "connection"})
 """The provider cannot be reached or does not work."""
 LIMITED: frozenset[ErrorKind] = frozenset({"rate_limit", "quota"})
-"""The provider works and requests a wait."""
+"""The provider works, but requires a wait."""
 
 
 class ToolStarted(NamedTuple):
-    """A tool is running now. For live views; each is followed by one `ToolStep`."""
+    """A tool call has started; for live views. One `ToolStep` follows each."""
 
     tool: str
     arguments: str
     call_key: str
     agent: str = ""
-    """Which sub-agent called it; empty: the agent itself."""
+    """The sub-agent that called it; empty: the agent itself."""
 
 
 class ToolStep(NamedTuple):
-    """One tool call with its outcome; exactly one per call."""
+    """One tool call with its result; exactly one per call."""
 
     tool: str
     arguments: str
     """A summary: the command, the path, or the start of the arguments."""
     ok: bool | None
-    """None: the stream ended before the outcome was known."""
+    """`None`: the stream ended before the result."""
     error: str | None
     files_changed: tuple[str, ...] = ()
-    """Files that this step changed, according to the agent: a claim, to be measured."""
+    """The files that this step changed, as the agent reports it; the run measures it as well."""
     call_key: str = ""
     """A digest of tool and all arguments: equal for literally repeated calls."""
     output_chars: int = 0
@@ -59,7 +59,7 @@ class ToolStep(NamedTuple):
     """A digest of the output: equal for equal outputs."""
     output: str = ""
     agent: str = ""
-    """Which sub-agent called it; empty: the agent itself."""
+    """The sub-agent that called it; empty: the agent itself."""
 
 
 class TextOutput(NamedTuple):
@@ -76,14 +76,14 @@ class Usage(NamedTuple):
 
     model: str | None
     input_tokens: int
-    """All input, tokens from and to the cache included."""
+    """All input, including tokens read from and written to the cache."""
     output_tokens: int
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cost_micros: int | None = None
-    """The agent's own figure in millionths of a dollar, None where it gives none."""
+    """The cost that the agent reports, in millionths of a dollar; `None`: not reported."""
     estimated: bool = False
-    """Whether the output tokens are a guess because the agent has not reported them yet."""
+    """Whether the output tokens are estimated, because the agent has not reported them yet."""
 
 
 class AgentError(NamedTuple):
@@ -94,17 +94,17 @@ class AgentError(NamedTuple):
     status: int | None = None
     retry_after_s: float | None = None
     final: bool = False
-    """True: the agent gave up on it. False: it continues or tries again."""
+    """Whether the agent gave up; otherwise it continues or tries again."""
 
 
 class Question(NamedTuple):
     text: str
     by_tool: bool
-    """True: asked with a tool for questions. False: its last text ends with a question mark."""
+    """Whether it was asked with a tool for questions; otherwise the agent's last text ends with a question mark."""
 
 
 class AgentResult(NamedTuple):
-    """The agent's own summary of its run: claims, not proof."""
+    """The agent's own report about its run, which may be wrong."""
 
     text: str
     claimed_success: bool | None
@@ -115,13 +115,8 @@ class AgentResult(NamedTuple):
 StreamEvent = ToolStarted | ToolStep | TextOutput | Usage | AgentError | Question | AgentResult
 
 
-def usage_by_model(events: Iterable[StreamEvent]) -> tuple[Usage, ...]:
-    """The latest `Usage` of each model, in the order of their first mention."""
-    return tuple({event.model: event for event in events if isinstance(event, Usage)}.values())
-
-
 def total_usage(usages: Iterable[Usage]) -> Usage:
-    """All models together. The cost is None as soon as one model's cost is.
+    """The sum over all models. The cost is `None` if that of any model is.
 
     >>> total_usage([Usage("a", 10, 1, cost_micros=5), Usage("b", 20, 2, cost_micros=7)])[1:6]
     (30, 3, 0, 0, 12)
@@ -140,7 +135,7 @@ def total_usage(usages: Iterable[Usage]) -> Usage:
     )
 
 
-_LOOKED_AT = 4_000
+_MAX_EXAMINED_CHARS = 4_000
 _STATUS = re.compile(
     r"(?i)(?:status(?:[ _]?code)?|http|api error|error(?: code)?|code)[\"']?[:= ]{0,3}\(?([45]\d\d)\b"
     r"|\b(429|529|503|502|401)\b"
@@ -153,7 +148,7 @@ _OWN_STOPS: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
     ("loop", ("loop detect", "repeated the same tool call", "doom loop")),
     ("limit", ("maximum number of turns", "max turns", "max session turns", "limitsexceeded")),
 )
-"""Messages with which an agent stops itself; they are checked before those of providers."""
+"""Messages of an agent that stops itself; they are checked before those of providers."""
 _KINDS: dict[ProviderErrorKind, ErrorKind] = {
     ProviderErrorKind.RATE_LIMIT: "rate_limit",
     ProviderErrorKind.QUOTA: "quota",
@@ -163,10 +158,12 @@ _KINDS: dict[ProviderErrorKind, ErrorKind] = {
     ProviderErrorKind.AUTH: "auth",
     ProviderErrorKind.CONTEXT_LENGTH: "context",
 }
-"""The kinds of `_providers/table.py` as runs store them; the rest is `other`: the request was wrong."""
-_SERVER = ("internal server error", "bad gateway", "internal_error", "api_error")
-_MARKS = tuple(phrase for _, phrases in (*PHRASES, *MESSAGES, *_OWN_STOPS) for phrase in phrases)
-_FAILURES = (
+"""The kinds of `_providers/table.py` in the form that runs store; all others are `other`: an invalid request."""
+_SERVER_ERRORS = ("internal server error", "bad gateway", "internal_error", "api_error")
+_ERROR_PHRASES = tuple(
+    phrase for _, phrases in (*PHRASES, *MESSAGES, *_OWN_STOPS) for phrase in phrases
+)
+_FAILURE_PATTERNS = (
     r": (?:command )?not found$",
     r": No such file or directory",
     r": Permission denied",
@@ -180,21 +177,21 @@ _FAILURES = (
     r"^Tests:.{0,80} failed",
     r"^=* ?\d{1,9} failed",
 )
-_FAILED_COMMAND = re.compile("|".join(_FAILURES), re.MULTILINE)
+_FAILED_COMMAND = re.compile("|".join(_FAILURE_PATTERNS), re.MULTILINE)
 _UNITS = {"m": 60.0, "h": 3600.0}
 
 
-def complaint(
+def error_from_text(
     text: str, *, status: int | None = None, retry_after_s: float | None = None, final: bool = False
 ) -> AgentError:
-    """The text as an error; what it means is read from it where it is not given.
+    """The error that a text reports. The status and the wait are parsed from the text unless they are given.
 
-    >>> complaint("unexpected status 529: Overloaded").kind
+    >>> error_from_text("unexpected status 529: Overloaded").kind
     'overloaded'
-    >>> complaint("429 Too Many Requests, retry after 20 s").retry_after_s
+    >>> error_from_text("429 Too Many Requests, retry after 20 s").retry_after_s
     20.0
     """
-    seen = text[:_LOOKED_AT]
+    seen = text[:_MAX_EXAMINED_CHARS]
     if status is None and (match := _STATUS.search(seen)):
         status = int(match[1] or match[2])
     delay_s = _retry_after(seen) if retry_after_s is None else retry_after_s
@@ -204,22 +201,22 @@ def complaint(
     return AgentError(kind, clean(text, LONGEST_ERROR), status, retry_after_s, final)
 
 
-def known_complaint(text: str) -> AgentError | None:
-    """The same, but None where the text is not recognisably an error of a provider."""
-    seen = text[:_LOOKED_AT].lower()
-    if not any(mark in seen for mark in (*_MARKS, "status", "error", "resource_exhausted")):
+def recognised_error(text: str) -> AgentError | None:
+    """The error that a text reports; `None` if it is not recognised as an error of a provider."""
+    seen = text[:_MAX_EXAMINED_CHARS].lower()
+    if not any(mark in seen for mark in (*_ERROR_PHRASES, "status", "error", "resource_exhausted")):
         return None
-    found = complaint(text)
+    found = error_from_text(text)
     return None if found.kind == "other" else found
 
 
 def looks_failed(output: str) -> bool:
-    """Whether a command's output reads like a failure, for agents that hide the exit code.
+    """Whether a command's output looks like a failure, for agents that do not report the exit code.
 
     >>> looks_failed("cat: a.toml: No such file or directory"), looks_failed("3 passed")
     (True, False)
     """
-    return _FAILED_COMMAND.search(output[-_LOOKED_AT:]) is not None
+    return _FAILED_COMMAND.search(output[-_MAX_EXAMINED_CHARS:]) is not None
 
 
 def _kind(text: str, status: int | None, delay_s: float | None) -> ErrorKind:
@@ -230,7 +227,7 @@ def _kind(text: str, status: int | None, delay_s: float | None) -> ErrorKind:
     if kind is None:
         return "other"
     if kind is ProviderErrorKind.OUTAGE and (
-        status is not None or any(phrase in text for phrase in _SERVER)
+        status is not None or any(phrase in text for phrase in _SERVER_ERRORS)
     ):
         return "server"
     return _KINDS.get(kind, "other")

@@ -1,4 +1,4 @@
-"""Values out of untrusted JSON, each with its type: what is not as it should be is empty, 0 or `None`.
+"""Reads typed values from untrusted JSON: a value of another type becomes empty, 0 or `None`.
 
 Every hook process imports this module, so it imports little itself.
 """
@@ -8,12 +8,12 @@ import math
 import re
 from typing import Any, NamedTuple
 
-LONGEST_RESULT = 20_000
-"""Characters of a tool's output that are examined."""
-LONGEST_THOUGHT = 2_000
-_LARGEST_COUNT = 2**53
+MAX_RESULT_CHARS = 20_000
+"""Maximum length of a tool's output that is examined."""
+MAX_THOUGHT_CHARS = 2_000
+_MAX_COUNT = 2**53
 _HEADER_STARTS = ("Chunk ID: ", "Exit code: ", "Wall time: ", "Process exited ", "Process running ")
-_HEADER_CHARS = 600
+_MAX_HEADER_CHARS = 600
 _HEADER_END = "\nOutput:\n"
 _HEADER_CODE = r"(?m)^(?:Process exited with code|Exit code:) (-?\d{1,10})$"
 _ENVELOPE_STARTS = ("<untrusted_context>", "Command: ", "Output: ", "Directory: ")
@@ -23,24 +23,24 @@ _ENVELOPE = (
     r"|(?:\n(?:Error: \(none\)|(?:Exit Code|Signal|Background PIDs|Process Group PGID): .*)){1,5}"
     r"(?:\n</untrusted_context>)?\Z"
 )
-"""What Gemini CLI and Qwen Code write around the output of a command."""
-_EXIT_CHARS = 4_000
+"""The lines that Gemini CLI and Qwen Code add around the output of a command."""
+_MAX_EXIT_CHARS = 4_000
 _FIRST_LINE_EXIT = r"\A(?:Error: )?Exit code (-?\d{1,9})\n"
 _EXIT = r"(?im)^\W{0,40}(?:process |command )?exit(?:ed with)?(?: code)?:? +(-?\d{1,9})\b"
 
 
 class TokenCounts(NamedTuple):
-    """The tokens of one or several answers of a model, as every agent's parser returns them."""
+    """The tokens of one or several responses of a model, in the same form for all agents."""
 
     input: int = 0
-    """All input, tokens read from and written to the cache included."""
+    """All input, including tokens read from and written to the cache."""
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
 
 
 def parsed(text: str | bytes) -> Any:
-    """A text as JSON; `None`: it is not valid."""
+    """The JSON value in a text; `None`: it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -48,7 +48,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def at(value: object, *path: str) -> Any:
-    """The value under these keys; `None` where there is none."""
+    """The value at a path of keys; `None`: there is none."""
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -57,7 +57,7 @@ def at(value: object, *path: str) -> Any:
 
 
 def part(data: Any, name: str) -> dict[str, Any]:
-    """The object under a key; empty where there is none."""
+    """The object under a key; empty if there is none."""
     found = at(data, name)
     return found if isinstance(found, dict) else {}
 
@@ -76,11 +76,11 @@ def count(value: object) -> int:
     """A number of tokens; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    return int(value) if 0 <= value <= _LARGEST_COUNT else 0
+    return int(value) if 0 <= value <= _MAX_COUNT else 0
 
 
 def words(value: object) -> str:
-    """The text of a message's content in any of the usual shapes."""
+    """The text of a message's content, in any of the usual forms."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
@@ -92,24 +92,24 @@ def words(value: object) -> str:
 
 
 def text(value: Any) -> str:
-    """A text; empty for anything else."""
+    """A string; empty for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def whole_text(value: Any) -> str | None:
-    """What a tool returned as one text, at most `LONGEST_RESULT` characters; `None`: nothing."""
+    """The result of a tool as one text of at most `MAX_RESULT_CHARS`; `None`: it has none."""
     if value is None:
         return None
     if isinstance(value, str):
-        return value[:LONGEST_RESULT]
+        return value[:MAX_RESULT_CHARS]
     try:
-        return json.dumps(value, ensure_ascii=False)[:LONGEST_RESULT]
+        return json.dumps(value, ensure_ascii=False)[:MAX_RESULT_CHARS]
     except (TypeError, ValueError, RecursionError):
         return str(type(value))
 
 
 def number(value: Any) -> float | None:
-    """A finite number of at least 0; anything else was not measured."""
+    """A finite number of at least 0; `None` for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -120,30 +120,30 @@ def number(value: Any) -> float | None:
 
 
 def milliseconds(value: Any) -> float | None:
-    """A duration in milliseconds, as seconds."""
+    """A duration in milliseconds, converted to seconds."""
     found = number(value)
     return None if found is None else found / 1000
 
 
 def share(value: Any) -> float | None:
-    """A share from 0 to 1; larger values are 1."""
+    """A share from 0 to 1; larger values become 1."""
     found = number(value)
     return None if found is None else min(found, 1.0)
 
 
 def window_share(usage: Any) -> float | None:
-    """The share of the context window in use, of `{"tokens", "contextWindow"}`."""
+    """The share of the context window in use, from `{"tokens", "contextWindow"}`."""
     tokens, window = number(at(usage, "tokens")), number(at(usage, "contextWindow"))
     return min(tokens / window, 1.0) if tokens is not None and window else None
 
 
 def thought(value: Any) -> str | None:
     """The agent's text before a call; `None` if it is empty."""
-    return value[:LONGEST_THOUGHT] if isinstance(value, str) and value.strip() else None
+    return value[:MAX_THOUGHT_CHARS] if isinstance(value, str) and value.strip() else None
 
 
 def micros(dollars: object) -> int | None:
-    """Dollars in millionths; `None` for anything but an amount up to a billion."""
+    """Dollars converted to millionths; `None` for anything but an amount up to a billion."""
     found = number(dollars)
     return None if found is None or found > 1e9 else round(found * 1e6)
 
@@ -154,35 +154,34 @@ def exit_code(output: str | None) -> int | None:
     >>> exit_code("Output: (empty)\nExit Code: 1\n"), exit_code("no problems found")
     (1, None)
     """
-    if not output or "exit" not in (ends := f"{output[:100]}\n{output[-_EXIT_CHARS:]}").lower():
+    if not output or "exit" not in (ends := f"{output[:100]}\n{output[-_MAX_EXIT_CHARS:]}").lower():
         return None
     _, code = command_output(output)
     if code is not None:
         return code
-    if len(output) <= _EXIT_CHARS:
+    if len(output) <= _MAX_EXIT_CHARS:
         found = re.findall(_EXIT, output)
-    else:  # the head of a long output counts only in the form that Claude Code writes
-        found = re.findall(_EXIT, output[-_EXIT_CHARS:]) or re.findall(_FIRST_LINE_EXIT, ends)
+    else:  # at the beginning of a long output, only Claude Code's form counts
+        found = re.findall(_EXIT, output[-_MAX_EXIT_CHARS:]) or re.findall(_FIRST_LINE_EXIT, ends)
     return int(found[-1]) if found else None
 
 
 def command_output(text: str) -> tuple[str, int | None]:
-    r"""The output of a command and its exit code, without what agents write around it.
+    r"""The output of a command without the lines that agents add, and its exit code.
 
-    That differs every time (an id, a duration, a process id), or is the same for every output, so
-    that equal outputs would differ, and different ones resemble each other. The exit code is that
-    of Codex; `exit_code` finds others.
+    These lines contain ids and durations, so that equal outputs would differ, or they are the same for all
+    outputs. The exit code is that of Codex; `exit_code` finds those of other agents.
 
     >>> command_output("Chunk ID: 8b0e82\nWall time: 0.1 seconds\nProcess exited with code 1\nOutput:\nno such file")
     ('no such file', 1)
     >>> command_output("<untrusted_context>\nOutput: hi\nExit Code: 1\nProcess Group PGID: 71\n</untrusted_context>")
     ('hi', None)
     """
-    head, marker, rest = text[:_HEADER_CHARS].partition(_HEADER_END)
+    head, marker, rest = text[:_MAX_HEADER_CHARS].partition(_HEADER_END)
     has_header = bool(marker) and head.startswith(_HEADER_STARTS)
     if not has_header and not (_ENVELOPE_MARK in text and text.startswith(_ENVELOPE_STARTS)):
         return text, None
     if not has_header:
         return re.sub(_ENVELOPE, "", text), None
     found = re.search(_HEADER_CODE, head)
-    return rest + text[_HEADER_CHARS:], int(found[1]) if found else None
+    return rest + text[_MAX_HEADER_CHARS:], int(found[1]) if found else None

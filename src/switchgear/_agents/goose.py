@@ -1,7 +1,7 @@
 """goose, headless: `goose run --output-format stream-json`.
 
-A banner comes before the JSON and names the model; the tokens come with the last line. A provider
-that stays dead is reported like a reply of the agent, and the run completes with exit code 0.
+A banner before the JSON contains the model; the last line contains the tokens. If the provider stays unavailable,
+the error is reported as a text of the agent, and the run completes with exit code 0.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood
-from switchgear._agents.events import AgentResult, StreamEvent, complaint
+from switchgear._agents.events import AgentResult, StreamEvent, error_from_text
 from switchgear._agents.fields import at, items, words
 from switchgear._text.agent_text import clean, one_line
 
@@ -22,7 +22,7 @@ _GAVE_UP = re.compile(
 
 class GooseReader(JsonReader):
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        """The events of a line; the banner's are none."""
+        """The events of a line; the banner has none."""
         if not text.lstrip().startswith("{"):
             if match := _BANNER.search(text[:500]):
                 self.model = self.model or one_line(match[1])
@@ -36,14 +36,14 @@ class GooseReader(JsonReader):
                 yield from self._part(part, at(line, "message", "role"))
         elif kind == "complete":
             yield self.meter.set(self.model, line.get("input_tokens"), line.get("output_tokens"))
-            if failed := _GAVE_UP.search(self._last_words[-4_000:]) is not None:
-                yield complaint(self._last_words, final=True)
+            if failed := _GAVE_UP.search(self._last_text[-4_000:]) is not None:
+                yield error_from_text(self._last_text, final=True)
             else:
-                yield from self.question_in(self._last_words)
-            yield AgentResult(clean(self._last_words), not failed, "complete")
+                yield from self.question_in(self._last_text)
+            yield AgentResult(clean(self._last_text), not failed, "complete")
         elif kind == "error":
             text = words(line.get("error") or line.get("message"))
-            yield complaint(text, final=True)
+            yield error_from_text(text, final=True)
             yield AgentResult(clean(text), claimed_success=False, reason="error")
         elif kind not in {"notification", "model_change"}:
             raise NotUnderstood
@@ -51,14 +51,14 @@ class GooseReader(JsonReader):
     def _part(self, part: object, role: object) -> Iterator[StreamEvent]:
         kind = at(part, "type")
         if kind == "toolRequest":
-            self._last_words = ""
+            self._last_text = ""
             call = at(part, "toolCall", "value")
             yield from self.started(at(part, "id"), at(call, "name"), at(call, "arguments"))
         elif kind == "toolResponse":
             yield from self._response(part)
         elif kind == "text" and role == "assistant":
             text = words(at(part, "text"))
-            self._last_words = (self._last_words + text)[-20_000:]
+            self._last_text = (self._last_text + text)[-20_000:]
             yield from self.message(text)
 
     def _response(self, part: object) -> Iterator[StreamEvent]:
@@ -77,6 +77,6 @@ class Goose(Agent):
     reader_class = GooseReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """Its mode is set to act without asking; the prompt is on stdin."""
+        """The mode allows all actions without confirmation; the prompt is on stdin."""
         argv = ["goose", "run", "--output-format", "stream-json", "--no-session"]
         return Invocation((*argv, *options, "-i", "-"), prompt, {"GOOSE_MODE": "auto"})

@@ -1,16 +1,15 @@
-"""The values of hooks: what an agent reports, what the circuits decide, what the agent reads.
+"""The values that hooks exchange: the facts of an event, the ruling of the circuits, the reply to the agent.
 
 Each agent's `hooks` module translates between the agent's JSON and these values. It has
 
-- `read(data) -> HookFacts`: an event from standard input, already parsed. Raises `BadInput`.
-- `write(ruling, facts) -> Reply`: the ruling as this agent obeys it at this event.
+- `read(data) -> HookFacts`: the facts of a parsed event. Raises `BadInput`.
+- `write(ruling, facts) -> Reply`: the ruling in the form that the agent obeys at this event.
 - `EVENT`: the field with the event's name. `MOMENTS`: what the agent's events mean.
-- `WARNS`: the events at which the agent passes a warning on to the model. A warning that is due at
-  another event waits.
+- `WARNS`: the events at which the agent passes a warning on to the model; at other events, warnings wait.
 - `SETTINGS`: where the agent's hooks are configured, for `switchgear hooks`.
 - `sample(before, session, folder)` and `action_of(reply)`: an event as the agent sends it, and the
   action and text that it takes from a reply, for `switchgear hooks doctor`.
-- `switch_off(settings)`, if the agent has one: the setting by which it runs no hooks.
+- `switch_off(settings)`: the setting with which the agent runs no hooks, if it has one.
 - `USAGE_MARK` and `usage_in(line)`, if its transcripts report tokens.
 
 Every hook process imports this module, so it imports little itself.
@@ -26,20 +25,20 @@ from switchgear._agents import fields
 from switchgear._agents.fields import TokenCounts, at
 from switchgear._system.files import open_regular
 
-LONGEST_ID = 120
-"""Characters kept of an identifier that an agent chose: it becomes part of a circuit's name."""
+MAX_ID_CHARS = 120
+"""Maximum length of an identifier from an agent; it becomes part of a circuit's name."""
 DEFAULT_WINDOW = 200_000
-"""The context window in tokens of a model that is in no list."""
+"""The context window in tokens of an unknown model."""
 TIMEOUT_S = 15
-"""How long an agent waits for a hook; it takes some 30 milliseconds, and longer on a busy machine."""
+"""Seconds that an agent waits for a hook; it takes about 30 milliseconds, and longer on a busy machine."""
 PROJECT, LOCAL, USER = "project", "local", "user"
 SCOPES = (PROJECT, LOCAL, USER)
-"""Shared with the project, this checkout only, every project of the user."""
+"""Settings shared with the project, of this checkout only, and of the user for every project."""
 _BEFORE_TOOL = ("PreToolUse", "BeforeTool")
 
 
 class Moment(StrEnum):
-    """The point in an agent's life at which a hook is called, whatever the agent calls it."""
+    """The meaning of an event, which is the same for all agents."""
 
     SESSION_START = "session_start"
     PROMPT = "prompt"
@@ -48,7 +47,7 @@ class Moment(StrEnum):
     BEFORE_TOOL = "before_tool"
     AFTER_TOOL = "after_tool"
     BATCH = "batch"
-    """All tools of one answer of the model are done."""
+    """All tools of one response of the model have finished."""
     AGENT_START = "agent_start"
     """A sub-agent begins."""
     AGENT_STOP = "agent_stop"
@@ -56,15 +55,15 @@ class Moment(StrEnum):
     """The agent has answered and waits for a prompt."""
     SESSION_END = "session_end"
     OTHER = "other"
-    """Known and ignored: nothing is recorded, everything is admitted."""
+    """Known, but nothing is recorded, and everything is admitted."""
 
 
 class BadInput(ValueError):
-    """A hook's input that cannot be used: what, and why."""
+    """An event that cannot be used, with the reason."""
 
 
 class HookFacts(NamedTuple):
-    """One hook call. Texts are as the agent sent them: redact one before you keep it."""
+    """The facts of one event. Texts are as the agent sent them: redact them before they are stored."""
 
     agent: str
     """The agent's name in the hook command."""
@@ -72,20 +71,20 @@ class HookFacts(NamedTuple):
     """The agent's own name for the event."""
     moment: Moment
     session: str
-    """The agent's own name for the session, made safe for a circuit's name."""
+    """The agent's id of the session, made safe for a circuit's name."""
     subagent: str = ""
-    """Which sub-agent acts; empty: the agent itself."""
+    """The sub-agent that acts; empty: the agent itself."""
     tool: str = ""
     args: Any = None
     """The tool's arguments: usually a mapping."""
     result: str | None = None
     thought: str | None = None
-    """What the agent wrote before it called the tool, where it reports that."""
+    """The agent's text before the call; `None`: unknown."""
     ok: bool | None = None
     """Whether the tool succeeded; `None`: not reported, or a person interrupted it."""
     error: str | None = None
     seconds: float | None = None
-    """How long the tool took, if the agent measured it."""
+    """The duration of the call, if the agent reports it."""
     call_id: str = ""
     """The agent's id of this call; empty: calls are matched by tool and arguments."""
     cwd: str = ""
@@ -93,17 +92,17 @@ class HookFacts(NamedTuple):
     context_used: float | None = None
     """The share of the context window in use: 0 to 1."""
     tokens: int | None = None
-    """How many tokens the context holds, where only that is known."""
+    """The tokens in the context, if the window is unknown."""
     cost_micros: int | None = None
     batch: tuple["HookFacts", ...] = ()
     transcript: str = ""
     """The transcript of the agent, or of the sub-agent that acts."""
     model: str = ""
-    """The model that answers, if the agent names it."""
+    """The model, if the agent names it."""
 
 
 def safe_id(value: Any) -> str:
-    """An agent's identifier as part of a circuit's name: letters, digits and a few signs.
+    """An identifier from an agent as part of a circuit's name: letters, digits and a few signs.
 
     >>> safe_id("a/../b c"), safe_id("")
     ('a_.._b_c', 'unknown')
@@ -112,21 +111,21 @@ def safe_id(value: Any) -> str:
     kept = [
         sign if sign.isascii() and (sign.isalnum() or sign in "-_.:@") else "_" for sign in text
     ]
-    return "".join(kept[:LONGEST_ID]) or "unknown"
+    return "".join(kept[:MAX_ID_CHARS]) or "unknown"
 
 
 class Action(StrEnum):
     ALLOW = "allow"
     WARN = "warn"
-    """The call happens, and the agent reads the text."""
+    """The call is admitted, and the agent gets a text."""
     DENY = "deny"
-    """This tool call does not happen; the agent reads why."""
+    """The call is refused; the agent gets the reason."""
     STOP = "stop"
-    """This call does not happen and the turn ends."""
+    """The call is refused, and the agent's turn ends."""
 
 
 REFUSING = frozenset((Action.DENY, Action.STOP))
-"""The actions with which a tool call does not happen."""
+"""The actions that refuse a tool call."""
 
 
 class WorkAfterReply(NamedTuple):
@@ -138,11 +137,13 @@ class WorkAfterReply(NamedTuple):
     cwd: str = ""
     watch: bool = False
     escalate: str | None = None
-    """The escalation agent that takes over, if one does."""
+    """The escalation agent, if one is configured."""
     evidence: str = ""
+    """The evidence for the escalation agent; empty: it is not started."""
     notice: str = ""
-    """A message for people, where the agent runs headless and would not show it."""
+    """A message for people, shown if the agent runs headless; empty: none."""
     opinion: str = ""
+    """The request for a second opinion, as JSON; empty: none."""
 
 
 class Ruling(NamedTuple):
@@ -154,13 +155,13 @@ class Ruling(NamedTuple):
 
     action: Action
     text: str = ""
-    """For the agent: the warning, or why the call is refused and what to do."""
+    """For the agent: a warning, or why the call is refused and what to do."""
     remark: str = ""
-    """For the agent's log: why a hook could not decide, for example."""
+    """For the agent's log, for example why a hook could not decide."""
     whole: bool = True
-    """Of a stop: it applies to the whole session, not only to a sub-agent."""
+    """Whether a stop applies to the whole session, and not only to a sub-agent."""
     for_user: str = ""
-    """Of a stop: what a person reads, where the agent shows people a separate text."""
+    """The text about a stop for people, if the agent shows them a separate text."""
 
 
 class Reply(NamedTuple):
@@ -170,10 +171,10 @@ class Reply(NamedTuple):
     stderr: str = ""
     code: int = 0
     interrupt: bool = False
-    """The agent must be sent SIGINT as well: none of its hook outputs ends a turn."""
+    """Whether the agent must be interrupted, because no output of a hook ends its turn."""
     work_after: WorkAfterReply | None = None
     refusal: str = ""
-    """Why a tool call is refused; with exit code 2, this text is the answer if `stdout` cannot be written."""
+    """Why a tool call is refused. If `stdout` cannot be written, this is written to `stderr`, with exit code 2."""
 
 
 def allow(remark: str = "") -> Ruling:
@@ -195,18 +196,18 @@ def stop(reason: str, remark: str = "", *, whole: bool = True) -> Ruling:
 
 
 class AnswerUsage(NamedTuple):
-    """The tokens of one answer of the model, as a transcript reports them."""
+    """The tokens of one response of the model, as a line of a transcript reports them."""
 
     id: str
-    """The same for lines about the same answer."""
+    """The same in all lines about the same response."""
     model: str
     tokens: TokenCounts
     window: int | None = None
-    """The model's context window in tokens, where the agent reports it; 0: another line will."""
+    """The context window in tokens, if the agent reports it; 0: another line reports it."""
     at: str = ""
-    """When, as ISO 8601 in UTC."""
-    aside: bool = False
-    """Whether it is an answer to a sub-agent, in the transcript of the agent that started it."""
+    """The time in ISO 8601, UTC."""
+    of_sub_agent: bool = False
+    """Whether it is the response to a sub-agent, in the transcript of the agent that started it."""
 
 
 class Dialect(NamedTuple):
@@ -219,51 +220,51 @@ class Dialect(NamedTuple):
     event_field: str
 
     def is_surely_not_before_a_tool(self, data: Any) -> bool:
-        """Whether an event is known and not before a tool, whatever else is wrong with it."""
+        """Whether an event is certainly not before a tool, even if it is invalid otherwise."""
         name = data.get(self.event_field) if isinstance(data, dict) else None
         moment = self.moments.get(name) if isinstance(name, str) else None
         return moment is not None and moment is not Moment.BEFORE_TOOL
 
 
 class HookSettings(NamedTuple):
-    """Where an agent's hooks are configured, which events it has and what it can read."""
+    """Where an agent's hooks are configured, which events it has, and which settings it can read."""
 
     name: str
     """The agent's name in the hook command."""
     title: str
     program: str
     project_file: str
-    """From the project's folder."""
+    """The settings of the project, relative to its folder."""
     user_file: str
-    """From the folder of `home_variable`, else from `user_folder`."""
+    """The settings of the user, relative to the folder in `home_variable`, else to `user_folder`."""
     user_folder: str
     home_variable: str
-    """The environment variable that names another folder than `user_folder`."""
+    """The environment variable that overrides `user_folder`."""
     local_file: str = ""
-    """From the project's folder: the settings of this checkout only; empty: the agent has none."""
+    """The settings of this checkout only, relative to the project's folder; empty: the agent has none."""
     tool_events: tuple[str, ...] = ()
     """Events with a matcher for tools."""
     other_events: tuple[str, ...] = ()
     timeout: int = TIMEOUT_S
-    """In the agent's own unit."""
+    """In the agent's unit: seconds or milliseconds."""
     named: bool = False
-    """Whether the agent shows its hooks by names."""
+    """Whether hooks have a name."""
     comments: bool = False
     byte_order_mark: bool = False
     other_file: str = ""
-    """A file beside the settings that the agent reads too: hooks can be switched off in it."""
+    """Another file beside the settings in which hooks can be switched off."""
     trust: str = ""
     """What else the agent requires before it runs a hook of the project."""
     is_plugin: bool = False
     """Whether the file is a plugin that belongs to Switchgear, not shared settings."""
     project_variable: str = ""
-    """The environment variable by which the agent names the project to its hooks."""
+    """The environment variable with the project's folder that the agent sets for its hooks."""
     has_subagents: bool = False
     """Whether events name the sub-agent that acts."""
 
     @property
     def before_tool(self) -> tuple[str, ...]:
-        """The events at which a hook that fails must refuse."""
+        """The events at which a hook that cannot start must refuse."""
         return tuple(event for event in self.tool_events if event in _BEFORE_TOOL)
 
     @property
@@ -286,7 +287,7 @@ class HookSettings(NamedTuple):
 def plugin_reply(ruling: Ruling, facts: HookFacts | None = None) -> Reply:
     """The ruling for our own plugin or extension: `{"action", "text", "remark"}` on one line.
 
-    It runs inside the agent and acts on it with the agent's own means: throw, append, abort.
+    The plugin runs inside the agent, and obeys by throwing an error, adding to an output, or aborting the turn.
     """
     del facts
     output = {"action": ruling.action.value, "text": ruling.text, "remark": ruling.remark}
@@ -299,11 +300,15 @@ def plugin_action(reply: Mapping[str, Any]) -> tuple[str, str]:
 
 
 EVENT = "hook_event_name"
-LONGEST_TOOL = 200
+MAX_TOOL_CHARS = 200
 SUBAGENT = "doctor"
 """The sub-agent of a sample event: refusing it interrupts no agent."""
-_FAILED = frozenset({"failed", "failure", "error", "errored", "crashed", "timeout", "timed_out"})
-_CUT_OFF = frozenset({"cancelled", "canceled", "interrupted", "killed", "aborted", "stopped"})
+_FAILED_STATUSES = frozenset(
+    {"failed", "failure", "error", "errored", "crashed", "timeout", "timed_out"}
+)
+_INTERRUPTED_STATUSES = frozenset(
+    {"cancelled", "canceled", "interrupted", "killed", "aborted", "stopped"}
+)
 
 
 def common_facts(agent: str, data: Mapping[str, Any], moments: Mapping[str, Moment]) -> HookFacts:
@@ -333,9 +338,9 @@ def common_facts(agent: str, data: Mapping[str, Any], moments: Mapping[str, Mome
 
 
 def _sub_agent_end(data: Mapping[str, Any]) -> tuple[bool | None, str | None]:
-    """How a sub-agent ended, as far as the event shows, and the error; one that was cut off: `None`.
+    """Whether a sub-agent succeeded, and its error; `None`: it was interrupted.
 
-    Without a report of failure it has succeeded: agents send the event when its work is done.
+    Agents send the event when a sub-agent has finished, so it counts as succeeded unless a failure is reported.
     """
     error = fields.whole_text(data.get("error") or None)
     status = fields.text(data.get("status")).lower()
@@ -343,17 +348,17 @@ def _sub_agent_end(data: Mapping[str, Any]) -> tuple[bool | None, str | None]:
         if task.get("id") == data.get("agent_id") and not status:
             status = fields.text(task.get("status")).lower()
             error = error or fields.whole_text(task.get("error") or None)
-    if error is not None or status in _FAILED:
+    if error is not None or status in _FAILED_STATUSES:
         return False, error or f"the sub-agent ended: {status}"
-    return (None if status in _CUT_OFF else True), None
+    return (None if status in _INTERRUPTED_STATUSES else True), None
 
 
 def tool_name(value: Any, field: str = "tool_name") -> str:
-    """The tool. Raises `BadInput`: a truncated name could be that of another tool."""
+    """The name of the tool. Raises `BadInput`; a long name is not truncated, because it could match another tool."""
     if not isinstance(value, str) or not value:
         raise BadInput(f"the field {field!r} is missing or is not a text")
-    if len(value) > LONGEST_TOOL:
-        raise BadInput(f"the tool name has more than {LONGEST_TOOL} characters")
+    if len(value) > MAX_TOOL_CHARS:
+        raise BadInput(f"the tool name has more than {MAX_TOOL_CHARS} characters")
     return value
 
 
@@ -384,7 +389,7 @@ OTHER_EVENTS = (
     *("PostToolBatch", "UserPromptSubmit", "SubagentStart", "SubagentStop"),
     *("Stop", "SessionStart", "SessionEnd"),
 )
-"""Those for which a hook is installed."""
+"""The other events for which a hook is installed."""
 WARNS = frozenset({*TOOL_EVENTS, "SessionStart", "UserPromptSubmit", "PostToolBatch"})
 
 
@@ -393,11 +398,11 @@ def read_event(
 ) -> HookFacts:
     """The facts of an event in Claude Code's format. Raises `BadInput`.
 
-    - `subagents`: the folder with the transcripts of sub-agents, from that of the session's.
+    - `subagents`: the folder with the transcripts of sub-agents, relative to the session's transcript.
     """
     facts = common_facts(agent, data, moments)
     if facts.subagent and subagents and not data.get("agent_transcript_path"):
-        # Beside the transcript of the session; only the last event of a sub-agent names it.
+        # Only the last event of a sub-agent names its transcript.
         folder, _, name = facts.transcript.rpartition("/")
         session = name.removesuffix(".jsonl")
         path = f"{folder}/{subagents.format(session=session)}/agent-{facts.subagent}.jsonl"
@@ -411,7 +416,7 @@ def read_event(
 
 
 def _add_call_facts(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
-    """The facts of a call: before or after it, alone or in a batch. Raises `BadInput`."""
+    """Add the facts of a call, before or after it, alone or in a batch. Raises `BadInput`."""
     # Qwen Code gives a call two ids, and only the second is the same in a batch.
     call_id = fields.text(data.get("tool_call_id")) or fields.text(data.get("tool_use_id"))
     facts = facts._replace(
@@ -422,7 +427,7 @@ def _add_call_facts(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
     response = data.get("tool_response")
     error = fields.text(data.get("error"))
     ok: bool | None = True
-    result = _returned(response)
+    result = _result_text(response)
     if facts.event == "PostToolUseFailure" or _is_error(data, response, result):
         ok, error = False, error or fields.text(at(response, "error")) or result or "failed"
         result = error if result is None else result
@@ -439,12 +444,12 @@ _TIMINGS = frozenset({"durationMs", "durationSeconds", "totalDurationMs"})
 """Fields of Claude Code's results that differ every time."""
 
 
-def _returned(response: Any) -> str | None:
-    r"""The result of a tool without its duration; empty for a silent command or a search without matches.
+def _result_text(response: Any) -> str | None:
+    r"""The result of a tool without durations; empty for a command without output or a search without matches.
 
-    >>> _returned({"stdout": "", "stderr": "", "interrupted": False})
+    >>> _result_text({"stdout": "", "stderr": "", "interrupted": False})
     ''
-    >>> _returned({"filenames": ["a.py"], "durationMs": 13, "numFiles": 1})
+    >>> _result_text({"filenames": ["a.py"], "durationMs": 13, "numFiles": 1})
     '{"filenames": ["a.py"], "numFiles": 1}'
     """
     if not isinstance(response, dict):
@@ -471,7 +476,7 @@ def _is_error(data: Mapping[str, Any], response: Any, result: str | None) -> boo
 
 
 def before_tool_reply(ruling: Ruling) -> Reply:
-    """A deny without `continue`, or a warning; a stop also interrupts the agent."""
+    """A deny without `continue`, or a warning. A stop is a deny that also interrupts the agent."""
     if ruling.action is Action.WARN:
         specific = {"additionalContext": ruling.text}
     else:
@@ -507,78 +512,78 @@ def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: 
 
 
 def switch_off(settings: Mapping[str, Any]) -> str:
-    """The setting by which the agent runs no hooks; empty: there is none."""
+    """The setting with which the agent runs no hooks; empty: hooks are not switched off."""
     return '"disableAllHooks" is true' if settings.get("disableAllHooks") is True else ""
 
 
 # Transcripts
 
 
-END_BYTES = 256 * 1024
-"""Bytes read from the end of a transcript: the call was made a moment ago."""
-MOST_NEW_BYTES = 1024 * 1024
-"""Bytes read of what was added since the last hook."""
-MOST_LINES = 40
-"""Lines before the call that are read."""
-_SPEAKERS = ("assistant", "model")
+TAIL_BYTES = 256 * 1024
+"""Bytes read from the end of a transcript to find a recent call."""
+MAX_NEW_BYTES = 1024 * 1024
+"""Maximum number of bytes read of what was added since the last hook."""
+MAX_LINES = 40
+"""Maximum number of lines read before a call."""
+_AGENT_ROLES = ("assistant", "model")
 
 
 def thought_before(transcript: str, call_id: str) -> str | None:
-    """The agent's text before a call, in the same answer; `None`: unknown. Never raises."""
+    """The agent's text before a call, in the same response; `None`: unknown. Never raises."""
     if not transcript or not call_id:
         return None
     name = json.dumps(call_id).encode()
-    lines = end_of(transcript).splitlines()
-    calls = [index for index, line in enumerate(lines) if name in line and _calls(line, call_id)]
+    lines = read_tail(transcript).splitlines()
+    calls = [index for index, line in enumerate(lines) if name in line and _is_call(line, call_id)]
     if not calls:
         return None
-    for line in reversed(lines[max(0, calls[0] - MOST_LINES) : calls[0] + 1]):
+    for line in reversed(lines[max(0, calls[0] - MAX_LINES) : calls[0] + 1]):
         message = _message(line)
         thought = _text_of(message)
-        if thought and message.get("role") in _SPEAKERS:
-            return thought[: fields.LONGEST_THOUGHT]
+        if thought and message.get("role") in _AGENT_ROLES:
+            return thought[: fields.MAX_THOUGHT_CHARS]
         if message.get("role") == "user" or str(message.get("type")).endswith("_output"):
-            return None  # the answer began here
+            return None  # the beginning of the response
     return None
 
 
-def end_of(path: str) -> bytes:
+def read_tail(path: str) -> bytes:
     """The end of a file; empty if it cannot be read. Never raises."""
-    return _read_from(path, 0, END_BYTES)[1]
+    return _read_from(path, 0, TAIL_BYTES)[1]
 
 
-def lines_since(path: str, offset: int) -> tuple[int, list[bytes]]:
-    """The whole lines of a file from `offset` on, and where the next begins. Never raises.
+def new_lines(path: str, offset: int) -> tuple[int, list[bytes]]:
+    """The offset after the complete lines of a file from `offset` on, and these lines. Never raises.
 
-    Of more than `MOST_NEW_BYTES` only the end is read. A file that has become shorter is another
-    one: its present content counts as read.
+    If there are more than `MAX_NEW_BYTES`, only the end is read. A file that is shorter than `offset` was
+    replaced: its content counts as read.
     """
     if not path:
         return offset, []
-    start, data = _read_from(path, offset, MOST_NEW_BYTES)
+    start, data = _read_from(path, offset, MAX_NEW_BYTES)
     end = data.rfind(b"\n") + 1
     return start + end, data[:end].splitlines()
 
 
 def parsed(line: bytes) -> dict[str, Any]:
-    """A line as a JSON object; empty for anything else."""
+    """The JSON object in a line; empty for anything else."""
     found = fields.parsed(line.decode(errors="replace"))
     return found if isinstance(found, dict) else {}
 
 
-def _read_from(path: str, offset: int, most: int) -> tuple[int, bytes]:
-    """The bytes of a file from `offset` on, `most` at most, and where they begin."""
+def _read_from(path: str, offset: int, max_bytes: int) -> tuple[int, bytes]:
+    """The last bytes of a file from `offset` on, at most `max_bytes`, and the offset of the first of them."""
     try:
         with open(open_regular(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            start = min(max(offset, size - most), size)
-            return start, os.pread(file.fileno(), most, start)
+            start = min(max(offset, size - max_bytes), size)
+            return start, os.pread(file.fileno(), max_bytes, start)
     except (OSError, ValueError):
         return offset, b""
 
 
-def _calls(line: bytes, call_id: str) -> bool:
-    """Whether a line is the call itself, and not its outcome."""
+def _is_call(line: bytes, call_id: str) -> bool:
+    """Whether a line contains the call itself, and not its result."""
     message = _message(line)
     if message.get("call_id") == call_id:
         return not str(message.get("type")).endswith("_output")

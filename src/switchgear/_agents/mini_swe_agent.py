@@ -1,14 +1,14 @@
 """mini-swe-agent, headless: `mini --yolo`. It prints its conversation as plain text.
 
-A heading names the author of what follows: the agent's, with the step and the cost so far, or the
-observation of the command that the agent put into a fenced block.
+A heading starts each block: a message of the agent, with the step and the cost so far, or the output of the command
+that the agent put into a fenced code block.
 """
 
 import re
 from collections.abc import Iterator
 
 from switchgear._agents.base import Agent, Invocation, StreamReader, as_argument
-from switchgear._agents.events import AgentResult, StreamEvent, Usage, complaint
+from switchgear._agents.events import AgentResult, StreamEvent, Usage, error_from_text
 from switchgear._agents.fields import at, count, items, micros, parsed, words
 from switchgear._agents.recordings.recording import (
     RecordedRun,
@@ -16,8 +16,8 @@ from switchgear._agents.recordings.recording import (
     RecordingFormat,
     RecordingTally,
     RunBuilder,
-    moment,
     name,
+    timestamp,
     word,
 )
 from switchgear._text.agent_text import clean
@@ -27,20 +27,20 @@ _HEADING = re.compile(r"^(System|User|Tool|Exit|Assistant|Function_call_output):
 _RETURN_CODE = re.compile(r"^<returncode>(?:(-?\d{1,10})</returncode>)?$")
 _FAILED = re.compile(r"^(\w{0,60}(?:Error|Exceeded|Interruption))$", re.MULTILINE)
 _TRAILER = ("Saved trajectory to ",)
-_LONGEST_BLOCK = 20_000
+_MAX_BLOCK_CHARS = 20_000
 
 
 class MiniReader(StreamReader):
     def __init__(self, *, model: str | None = None) -> None:
         super().__init__(model=model)
         self._block = ""
-        """The author of the text that is being read."""
+        """The author of the current block."""
         self._lines: list[str] = []
         self._size = 0
         self._steps = 0
 
     def read_line(self, text: str) -> Iterator[StreamEvent]:
-        """The events of one line: a heading ends the block before it."""
+        """The events of one line. A heading ends the block before it."""
         if text.startswith(_TRAILER) or (text and not text.strip("─ ")):
             return  # a rule across the terminal
         step = _STEP.match(text)
@@ -50,7 +50,7 @@ class MiniReader(StreamReader):
             self._block = "agent" if step else heading[1].lower() if heading else ""
             if step:
                 yield self.meter.set(self.model, dollars=float(step[2]) or None)
-        elif self._size < _LONGEST_BLOCK:
+        elif self._size < _MAX_BLOCK_CHARS:
             self._lines.append(text)
             self._size += len(text)
         if self._block == "agent" and not step:
@@ -63,17 +63,17 @@ class MiniReader(StreamReader):
         if block == "exit":
             failed = _FAILED.search(text)
             if failed:
-                error = complaint(failed[1], final=True)
+                error = error_from_text(failed[1], final=True)
                 limit = failed[1].endswith("Exceeded")
                 yield error._replace(kind="limit") if limit else error
-            yield AgentResult(clean(text or self._last_words), failed is None, "exit")
+            yield AgentResult(clean(text or self._last_text), failed is None, "exit")
         elif block:
-            yield AgentResult(clean(self._last_words), False if exit_code else None)
+            yield AgentResult(clean(self._last_text), False if exit_code else None)
 
     def _end_of_block(self) -> Iterator[StreamEvent]:
         lines, self._lines, self._size = self._lines, [], 0
         if self._block == "agent":
-            self._last_words = "\n".join(lines).strip()
+            self._last_text = "\n".join(lines).strip()
             if command := _last_fenced_block(lines):
                 self._steps += 1
                 yield from self.started(self._steps, "bash", {"command": command})
@@ -91,10 +91,10 @@ class Mini(Agent):
     reader_class = MiniReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """No confirmations; its trajectory stays in its own configuration folder."""
+        """No confirmations; the trajectory is written to the agent's configuration folder."""
         argv = ["mini", "--yolo", "--exit-immediately"]
         env = {"MSWEA_CONFIGURED": "true", "COLUMNS": "1000"}
-        env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its start depends on the network
+        env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise its start requires the network
         return Invocation((*argv, *options, "--task", as_argument(prompt)), None, env)
 
 
@@ -125,7 +125,7 @@ _TAGS = re.compile(r"</?(?:returncode|output|output_head|output_tail|elided_char
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """A conversation with the format's name, or with the statistics of its model."""
+    """Whether it is a conversation with the name of the format or the version of the agent."""
     first = source.first
     if not isinstance(first.get("messages"), list):
         return False
@@ -159,7 +159,7 @@ class _MiniSession(RunBuilder):
         self._number = 0
 
     def read_message(self, message: object) -> None:
-        role, self.at_s = word(at(message, "role")), moment(at(message, "extra", "timestamp"))
+        role, self.at_s = word(at(message, "role")), timestamp(at(message, "extra", "timestamp"))
         if role == "assistant":
             self._answer(message)
         elif role in {"user", "tool"}:
@@ -170,9 +170,9 @@ class _MiniSession(RunBuilder):
     def _answer(self, message: object) -> None:
         text = words(at(message, "content"))
         usage = at(message, "extra", "response", "usage")
-        sent, said = (count(at(usage, key)) for key in ("prompt_tokens", "completion_tokens"))
+        sent, received = count(at(usage, "prompt_tokens")), count(at(usage, "completion_tokens"))
         cost_micros = micros(at(message, "extra", "cost")) or None
-        self.add_usage(Usage(self.run.model, sent, said, cost_micros=cost_micros))
+        self.add_usage(Usage(self.run.model, sent, received, cost_micros=cost_micros))
         commands = list(_commands(message))
         blocks = [] if commands else _BLOCK.findall(text[:200_000])
         self.text(_BLOCK.sub("", text[:200_000]) if blocks else text)

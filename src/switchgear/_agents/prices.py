@@ -1,8 +1,8 @@
-"""What a run cost, in integer millionths of a dollar.
+"""The cost of a run, in integer millionths of a dollar.
 
-The agent's own figure is taken where it gives one. Else its tokens are priced: by the rates that the
-user gives, or by the price list (`switchgear._providers.prices`). An unknown price is None, with the
-reason, and never 0.
+If the agent reports its cost, that is used. Otherwise its tokens are priced with the rates that the user
+configured, or with the price list (`switchgear._providers.prices`). An unknown cost is `None`, with the reason,
+and never 0.
 """
 
 from collections.abc import Iterable
@@ -20,19 +20,19 @@ from switchgear._providers.prices import (
 
 
 class UsageCost(NamedTuple):
-    """A cost, or why there is none."""
+    """A cost, or why it is unknown."""
 
     micros: int | None
     source: str
-    """"agent", "price list", "given prices", several of them, or "" where the cost is unknown."""
+    """"agent", "price list", "given prices", several of them, or "" if the cost is unknown."""
     unknown: str = ""
-    """A sentence on what is not known; empty where all is."""
+    """Why the cost is unknown, as a sentence; empty: it is known."""
 
 
 def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> UsageCost:
-    """What the latest usage of each model adds up to; no usage at all is unknown too.
+    """The cost of the latest usage of each model; without any usage it is unknown.
 
-    `rates` are the user's own prices for tokens, and take precedence over any list.
+    `rates` are the user's prices for tokens; they take precedence over the price list.
 
     >>> cost_of([Usage("any", 10, 1, cost_micros=42)])
     UsageCost(micros=42, source='agent', unknown='')
@@ -58,7 +58,7 @@ def cost_of(usages: Iterable[Usage], rates: Rates | None = None) -> UsageCost:
 
 
 def model_rates(model: str) -> tuple[int, int] | None:
-    """What a million tokens of input and of output of a model cost in millionths of a dollar."""
+    """The prices of a million tokens of input and of output, in millionths of a dollar; `None`: unknown."""
     costs = [cost_of([Usage(model, *tokens)]) for tokens in ((1_000_000, 0), (0, 1_000_000))]
     if costs[0].micros is None or costs[1].micros is None:
         return None
@@ -80,7 +80,7 @@ def _list_price(usage: Usage, rates: Rates | None) -> tuple[int | None, str]:
         )
     provider, _, name = usage.model.rpartition("/")
     total = TokenUsage(all_input, tokens[1], *cached)
-    # Totals are priced as ordinary requests: a run of a million tokens made hundreds of short ones.
+    # Priced as ordinary requests: a run with a million tokens consists of hundreds of short requests.
     for provider_id in dict.fromkeys((provider, "")):
         micros = by_package(name, total, provider_id, all_input // ORDINARY_TOKENS + 1)
         if micros is None:

@@ -1,12 +1,11 @@
-"""One run of one agent as a process: started, read while it prints, ended in time, nothing left behind.
+"""Runs an agent as a process: starts it, reads its output, and ends it with everything that it started.
 
-The agent runs under a supervisor (`supervisor.py`), so that ending it ends everything it started. Its
-output is read as it comes, with a deadline for the whole run and a limit for silence, and memory stays
-bounded whatever it prints.
+The agent runs under a supervisor (`supervisor.py`), which ends all processes that the agent started. The output
+is read as it arrives, with a deadline for the whole run and a limit for silence, and memory use is bounded.
 
-A new Python takes as long to start as `git status` on a large repository, so a run starts its next
-supervisor while an agent works: it waits for its job, and costs the iteration nothing. When this
-process ends, the supervisor reads the end of its pipes and ends, too.
+Starting Python takes as long as `git status` in a large repository, so a run starts the next supervisor while an
+agent works. The supervisor waits for its job, and does not delay the next iteration. If this process ends, the
+supervisor reads the end of its pipes and ends, too.
 """
 
 import enum
@@ -34,14 +33,14 @@ from switchgear._system.clock import AWAKE
 from switchgear._text.agent_text import clean
 
 WITHHELD = ("SWITCHGEAR_TOKEN",)
-"""Variables that an agent never gets: an agent must not switch off its own guards."""
+"""Environment variables that agents do not inherit, because with them an agent could switch off its guards."""
 _SUPERVISOR = str(Path(__file__).resolve().with_name("supervisor.py"))
 
 
 class SupervisorProcess:
-    """A supervisor that waits for its one job. Used by one thread.
+    """A supervisor process that waits for one job. Used by one thread.
 
-    `control` and `status` are the parent's ends of its pipes; the user closes them.
+    `control` and `status` are this process's ends of its pipes; the caller of `begin` closes them.
     """
 
     def __init__(self) -> None:
@@ -49,16 +48,16 @@ class SupervisorProcess:
         control, self.control = os.pipe()
         self.status, status = os.pipe()
         self._stdin = tempfile.TemporaryFile()  # noqa: SIM115 - open until its job begins
-        theirs = (job, control, status)
+        child_ends = (job, control, status)
         try:
             self.process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-I", "-S", _SUPERVISOR, *map(str, theirs)],
+                [sys.executable, "-I", "-S", _SUPERVISOR, *map(str, child_ends)],
                 stdin=self._stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd="/",
                 env={name: value for name, value in os.environ.items() if name not in WITHHELD},
-                pass_fds=theirs,
+                pass_fds=child_ends,
                 start_new_session=True,
             )
         except BaseException:
@@ -67,25 +66,26 @@ class SupervisorProcess:
             self._stdin.close()
             raise
         finally:
-            for descriptor in theirs:
+            for descriptor in child_ends:
                 os.close(descriptor)
 
     @property
-    def is_there(self) -> bool:
+    def is_running(self) -> bool:
         return self.process.poll() is None
 
     def begin(
         self, argv: Sequence[str], stdin: str, *, env: Mapping[str, str], cwd: Path, grace_s: float
     ) -> None:
         """Send the job. The status pipe shows whether the agent started."""
-        # Unbuffered, else closing it would write once more. Closed in any case: then it gives up.
+        # Unbuffered, because closing a buffered pipe after an error would write again. If the job is incomplete
+        # when the pipe is closed, the supervisor ends.
         with (
             suppress(BrokenPipeError),
             os.fdopen(self._job, "wb", buffering=0) as pipe,
             self._stdin as file,
         ):
             file.write(stdin.encode("utf-8", "replace"))
-            file.seek(0)  # it has the same file, at the same place
+            file.seek(0)  # the supervisor shares this file and its position
             job = marshal.dumps((list(argv), dict(env), str(cwd), float(grace_s)))
             while job:
                 job = job[pipe.write(job) :]
@@ -104,16 +104,16 @@ class SupervisorPool:
     def __init__(self) -> None:
         self._next: SupervisorProcess | None = None
 
-    def take(self) -> SupervisorProcess:
+    def acquire(self) -> SupervisorProcess:
         ready, self._next = self._next, None
-        if ready is not None and ready.is_there:
+        if ready is not None and ready.is_running:
             return ready
         if ready is not None:
             ready.dismiss()
         return SupervisorProcess()
 
     def prepare(self) -> None:
-        """Start an idle supervisor. An error of the system is raised by the next `take`."""
+        """Start an idle supervisor. If this fails, the next `acquire` tries again and raises the error."""
         if self._next is None:
             with suppress(OSError):
                 self._next = SupervisorProcess()
@@ -130,13 +130,13 @@ class SupervisorPool:
         self.close()
 
 
-LONGEST_LINE = 4 * 1024 * 1024
+MAX_LINE_BYTES = 4 * 1024 * 1024
 
 
 class LineBuffer:
     """Splits chunks into lines. Bytes of a line beyond `longest` are dropped."""
 
-    def __init__(self, longest: int = LONGEST_LINE) -> None:
+    def __init__(self, longest: int = MAX_LINE_BYTES) -> None:
         self.longest = longest
         self._parts: list[bytes] = []
         self._size = 0
@@ -149,31 +149,31 @@ class LineBuffer:
         """
         *complete, rest = chunk.split(b"\n")
         for part in complete:
-            self._keep(part)
-            yield self._take()
-        self._keep(rest)
+            self._add_part(part)
+            yield self._end_line()
+        self._add_part(rest)
 
     def close(self) -> Iterator[bytes]:
         if self._size:
-            yield self._take()
+            yield self._end_line()
 
-    def _keep(self, part: bytes) -> None:
+    def _add_part(self, part: bytes) -> None:
         room = self.longest - self._size
         if part and room > 0:
             self._parts.append(part[:room])
             self._size += min(len(part), room)
 
-    def _take(self) -> bytes:
+    def _end_line(self) -> bytes:
         line = b"".join(self._parts)
         self._parts.clear()
         self._size = 0
         return line
 
 
-def end_marked(mark: str) -> None:
-    """Kill every process with this `NAME=value` in its environment, and those that they start meanwhile."""
+def kill_marked(mark: str) -> None:
+    """Kill every process with this `NAME=value` in its environment, including those started meanwhile."""
     killed: set[int] = set()
-    while found := _find_marked(mark.encode()) - killed:  # one that was killed once is the system's
+    while found := _find_marked(mark.encode()) - killed:  # a killed process may remain as a zombie
         for pid in found:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -190,12 +190,12 @@ def _find_marked(needle: bytes) -> set[int]:
 
 
 MARK = "SWITCHGEAR_PROCESS"
-"""The variable that marks all processes of one run."""
-_CHUNK = 65_536
+"""The environment variable that marks all processes of one run."""
+_CHUNK_BYTES = 65_536
 _TICK_S = 1.0
-"""The clock is read this often: a longer wait than this was a suspension."""
-_TAIL_LINES = 200
-_MOST_EVENTS = 5_000
+"""Maximum seconds between two readings of the clock; a longer interval was a suspension."""
+_MAX_TAIL_LINES = 200
+_MAX_EVENTS = 5_000
 
 
 class ProcessEnd(enum.Enum):
@@ -214,39 +214,39 @@ class AgentRun(NamedTuple):
 
     end: ProcessEnd
     exit_code: int | None
-    """None: not known. Negative: ended by that signal."""
+    """`None`: unknown. Negative: ended by that signal."""
     duration_s: float
     events: tuple[StreamEvent, ...]
     """The last 5,000; `on_event` receives all."""
     output_chars: int
-    """The agent's text, without the envelope of its format."""
+    """The length of the agent's text, without the syntax of its format."""
     output_bytes: int
-    """All it printed, to stdout and stderr."""
+    """The size of its whole output, to stdout and stderr."""
     tail: str
-    """The last lines it printed, redacted."""
+    """The last lines of its output, redacted."""
     lines: int
     unknown_lines: int
     usage: tuple[Usage, ...]
-    """The last figures of each model: see `switchgear._agents.prices.cost_of`."""
+    """The last usage of each model: see `switchgear._agents.prices.cost_of`."""
     result: AgentResult | None
-    """The agent's own report of its result, if there is one."""
+    """The agent's own report of its result; `None`: there is none."""
     problem: str = ""
-    """A sentence, where the agent could not be started or was lost."""
+    """Why the agent could not be started, or what happened to its supervisor; empty: no problem."""
 
 
 class AgentProcess:
     """One run of an agent.
 
-    `run` blocks in one thread; `stop` and `kill` may be called from any thread, from `on_event`
-    and from a signal handler, at any time, also before and after.
+    `run` blocks in one thread; `stop` and `kill` may be called at any time, from any thread, from `on_event`
+    and from a signal handler.
 
-    `deadline_s` bounds the whole run, `idle_s` the time without any output, each None for never; time
-    in which this process was suspended counts for neither.
-    `grace_s` is what a gentle end may take before all that is left is killed. While nothing is
-    printed, `on_silence` is called every `silence_s` seconds with how long; `on_tick` is called at least
-    once a second. While `is_paused`, no time counts. `env` is the whole
-    environment (default: ours); variables of `WITHHELD` are left out in any case. `supervisors` has
-    one ready for this run, and is asked for the next while the agent works.
+    - `deadline_s`: time limit of the whole run; `idle_s`: time limit without any output; `None`: no limit. Time
+      while this process is suspended or `is_paused` is set does not count.
+    - `grace_s`: seconds between SIGTERM and SIGKILL when the run is ended.
+    - `on_silence`: called every `silence_s` seconds without output, with the duration of the silence.
+    - `on_tick`: called at least once a second.
+    - `env`: the whole environment; default: that of this process. Variables of `WITHHELD` are always removed.
+    - `supervisors`: provides the supervisor, and prepares the next one while the agent works.
     """
 
     def __init__(
@@ -278,31 +278,31 @@ class AgentProcess:
         self.on_tick: Callable[[], object] | None = None
         self.is_paused = False
         self.supervisor: int | None = None
-        """The process id of its supervisor; `None`: it has none yet."""
+        """The process id of the supervisor; `None`: it is not started yet."""
         self._silence_reported_s = 0.0
-        """When a silence was last reported, on the clock of spans."""
+        """When `on_silence` was last called, on the clock `AWAKE`."""
         self.env = _environment(env, self.invocation, self.cwd)
         self._supervisors = supervisors
         self._control_write = -1
-        self._early = b""
-        """Orders that were given before the start."""
-        self._over = False
-        # Reentrant, because a signal handler may order while an order is being given.
+        self._early_orders = b""
+        """Orders from before the start."""
+        self._is_closed = False
+        # Reentrant, because a signal handler may run while an order is written.
         self._control = threading.RLock()
         self._orders: list[ProcessEnd] = []
-        self._events: deque[StreamEvent] = deque(maxlen=_MOST_EVENTS)
-        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._events: deque[StreamEvent] = deque(maxlen=_MAX_EVENTS)
+        self._tail: deque[bytes] = deque(maxlen=_MAX_TAIL_LINES)
         self._usage: dict[str | None, Usage] = {}
         self._result: AgentResult | None = None
         self._bytes = 0
         self._status = b""
 
     def stop(self) -> None:
-        """End it gently: SIGTERM to all its processes, SIGKILL after the grace period."""
+        """Send SIGTERM to all processes of the run, and SIGKILL after the grace period."""
         self._order(ProcessEnd.STOPPED, b"T")
 
     def kill(self) -> None:
-        """End it at once: SIGKILL to all its processes."""
+        """Send SIGKILL to all processes of the run."""
         self._order(ProcessEnd.KILLED, b"K")
 
     def run(self) -> AgentRun:
@@ -314,7 +314,8 @@ class AgentProcess:
         if problem := _not_found(self.agent, program, self.cwd, path):
             self._close_control()
             return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
-        supervisor = SupervisorProcess() if self._supervisors is None else self._supervisors.take()
+        supervisors = self._supervisors
+        supervisor = SupervisorProcess() if supervisors is None else supervisors.acquire()
         try:
             with supervisor.process as process:
                 self.supervisor = process.pid
@@ -329,13 +330,13 @@ class AgentProcess:
         finally:
             self._close_control()
             if not self._status:  # the supervisor was killed
-                end_marked(f"{MARK}={self.env[MARK]}")
+                kill_marked(f"{MARK}={self.env[MARK]}")
         return self._conclude(began_s)
 
     def _begin(self, supervisor: SupervisorProcess) -> None:
         with self._control:
             self._control_write = supervisor.control
-            os.write(self._control_write, self._early)
+            os.write(self._control_write, self._early_orders)
         argv, stdin, _ = self.invocation
         supervisor.begin(argv, stdin or "", env=self.env, cwd=self.cwd, grace_s=self.grace_s)
         if self._supervisors is not None:
@@ -345,20 +346,20 @@ class AgentProcess:
         """Read all output until the supervisor and every other holder of the pipes have ended."""
         outputs = {cast("IO[bytes]", process.stdout).fileno(): (LineBuffer(), False)}
         outputs[cast("IO[bytes]", process.stderr).fileno()] = (LineBuffer(), True)
-        last_output_s = looked_s = began_s
+        last_output_s = polled_s = began_s
         with selectors.DefaultSelector() as ready:
             for descriptor in (*outputs, status):
                 os.set_blocking(descriptor, False)
                 ready.register(descriptor, selectors.EVENT_READ)
             while status in ready.get_map():
-                patience_s = min(_TICK_S, self._patience_s(began_s, last_output_s))
-                found = ready.select(patience_s)
-                before_s, looked_s = looked_s, AWAKE.read_after(looked_s, patience_s)
+                wait_s = min(_TICK_S, self._wait_s(began_s, last_output_s))
+                found = ready.select(wait_s)
+                before_s, polled_s = polled_s, AWAKE.read_after(polled_s, wait_s)
                 if self.is_paused:
-                    began_s += looked_s - before_s
-                    last_output_s += looked_s - before_s
+                    began_s += polled_s - before_s
+                    last_output_s += polled_s - before_s
                 for key, _ in found:
-                    chunk = os.read(key.fd, _CHUNK)
+                    chunk = os.read(key.fd, _CHUNK_BYTES)
                     if not chunk:
                         ready.unregister(key.fd)
                     elif key.fd == status:
@@ -369,14 +370,14 @@ class AgentProcess:
                 self._check_time(began_s, last_output_s)
                 if self.on_tick is not None:
                     self.on_tick()
-            for descriptor, sink in outputs.items():  # what was printed just before the end
+            for descriptor, sink in outputs.items():  # the output just before the end
                 if descriptor in ready.get_map():
                     self._drain(descriptor, *sink)
         for lines, is_error in outputs.values():
             for line in lines.close():
-                self._line(line, is_error=is_error)
+                self._read_line(line, is_error=is_error)
 
-    def _patience_s(self, began_s: float, last_output_s: float) -> float:
+    def _wait_s(self, began_s: float, last_output_s: float) -> float:
         if self._orders or self._status:
             return _TICK_S
         ends = [began_s + self.deadline_s] if self.deadline_s is not None else []
@@ -400,20 +401,20 @@ class AgentProcess:
 
     def _drain(self, descriptor: int, lines: LineBuffer, is_error: bool) -> None:  # noqa: FBT001
         with suppress(BlockingIOError):
-            while chunk := os.read(descriptor, _CHUNK):
+            while chunk := os.read(descriptor, _CHUNK_BYTES):
                 self._read(chunk, lines, is_error)
 
     def _read(self, chunk: bytes, lines: LineBuffer, is_error: bool) -> None:  # noqa: FBT001
         self._bytes += len(chunk)
         for line in lines.feed(chunk):
-            self._line(line, is_error=is_error)
+            self._read_line(line, is_error=is_error)
 
-    def _line(self, line: bytes, *, is_error: bool) -> None:
+    def _read_line(self, line: bytes, *, is_error: bool) -> None:
         self._tail.append(line[:2_000])
         for event in self.reader.feed(line, stderr=is_error):
-            self._take_event(event)
+            self._handle_event(event)
 
-    def _take_event(self, event: StreamEvent) -> None:
+    def _handle_event(self, event: StreamEvent) -> None:
         self._events.append(event)
         if isinstance(event, Usage):
             self._usage[event.model] = event
@@ -424,35 +425,35 @@ class AgentProcess:
 
     def _order(self, end: ProcessEnd, order: bytes) -> None:
         with self._control:
-            if self._over:
+            if self._is_closed:
                 return
-            if not self._status:  # else the agent has ended by itself, and only remains are left
+            if not self._status:  # otherwise the agent has ended by itself
                 self._orders.append(end)
             if self._control_write < 0:
-                self._early += order
+                self._early_orders += order
                 return
             with suppress(BrokenPipeError):
                 os.write(self._control_write, order)
 
     def _close_control(self) -> None:
         with self._control:
-            self._over = True
+            self._is_closed = True
             if self._control_write >= 0:
                 os.close(self._control_write)
             self._control_write = -1
 
     def _conclude(self, began_s: float) -> AgentRun:
-        word, _, number = self._status.decode("ascii", "replace").strip().partition(" ")
-        if word == "error":
+        outcome, _, number = self._status.decode("ascii", "replace").strip().partition(" ")
+        if outcome == "error":
             reason = os.strerror(int(number))
             program = self.invocation.argv[0]
-            if int(number) in {errno.ENOENT, errno.ENOEXEC}:  # the file was found before
+            if int(number) in {errno.ENOENT, errno.ENOEXEC}:  # the program itself was found
                 reason += "; does its first line name an interpreter that is installed?"
             problem = f"the agent's program {program!r} cannot be started: {reason}"
             return self._outcome(ProcessEnd.NOT_FOUND, None, began_s, problem)
-        code = int(number) if word == "exit" else None
+        code = int(number) if outcome == "exit" else None
         for event in self.reader.close(code if not self._orders else None):
-            self._take_event(event)
+            self._handle_event(event)
         if self._orders:
             return self._outcome(self._orders[-1], code, began_s)
         if code is not None:
@@ -480,7 +481,7 @@ class AgentProcess:
 
 
 def missing_program(agent: Agent, cwd: Path) -> str:
-    """Why the agent's program cannot be started from here, as a sentence; empty: it is there."""
+    """Why the agent's program cannot be started in `cwd`, as a sentence; empty: it can."""
     program = agent.invocation("").argv[0]
     return _not_found(agent, program, cwd, os.environ.get("PATH", os.defpath))
 

@@ -1,6 +1,6 @@
-"""The agents: one row each, whose parts are imported when they are used.
+"""The registry of agents: one row each, whose modules are imported when they are used.
 
-A hook process imports this module and its own agent's hooks, nothing else of the agents.
+A hook process imports only this module and the `hooks` module of its own agent.
 """
 
 from collections.abc import Iterator
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class AgentRow(NamedTuple):
-    """One agent: its names, and where its parts are, as `module:name` below `switchgear._agents`."""
+    """One agent: its names, and the location of its parts, as `module:name` below `switchgear._agents`."""
 
     name: str
     """The name for `--agent`."""
     agent: str
     """The class with the command line and the reader of its stream."""
     transcripts: str = ""
-    """The `RecordingFormat` of its transcripts; empty: it keeps none that can be read."""
+    """The `RecordingFormat` of its transcripts; empty: they cannot be read."""
     hook_name: str = ""
     """The name for `switchgear hooks install`; empty: it has no hooks."""
     aliases: tuple[str, ...] = ()
-    """Other names by which people call it in `switchgear hooks`."""
+    """Other names that `switchgear hooks` accepts."""
     programs: tuple[str, ...] = ()
     headless: tuple[str, ...] = ()
-    """The words of a command line with which it runs without a full-screen interface."""
+    """The arguments with which it runs without a full-screen interface."""
     reports_cost: bool = False
-    """Whether its stream has the cost in dollars; the other agents report tokens."""
+    """Whether its stream reports the cost in dollars; otherwise it reports tokens."""
 
     @property
     def hooks(self) -> str:
@@ -86,8 +86,8 @@ ROWS = (
         headless=("-p", "--prompt"),
     ),
 )
-_MOST_TOKENS = 100_000_000
-"""More than any answer has; a larger number is a defect, or hostile."""
+_MAX_TOKENS = 100_000_000
+"""More tokens than any response has; a larger number is an error or hostile."""
 
 
 def _load(part: str) -> Any:
@@ -101,9 +101,9 @@ _HOOKED = {row.hook_name: row for row in ROWS if row.hook_name}
 
 
 def agent_named(name: str) -> "Agent":
-    """The agent of that name; `demo:hangs` is the demo agent in one of its scenarios.
+    """The agent with this name; `demo:hangs` is the demo agent in one of its scenarios.
 
-    Raises ValueError that names the nearest, else all.
+    Raises ValueError, which suggests the closest name or lists all.
 
     >>> agent_named("codex").name
     'codex'
@@ -123,7 +123,7 @@ def agent_named(name: str) -> "Agent":
 
 
 def agent_of_command(command: str) -> "Agent":
-    """An agent for any command. A known program that prints JSON is read as that agent.
+    """An agent for any command. If the command runs a known agent with JSON output, that agent's reader is used.
 
     >>> agent_of_command("my-agent --task {prompt}").name
     'command'
@@ -137,7 +137,7 @@ def agent_of_command(command: str) -> "Agent":
 
 
 def agent_or_command(text: str) -> "Agent":
-    """An agent by its name, or for any command: the agent that takes over from a stuck one.
+    """The escalation agent: an agent by its name, or for any command.
 
     Raises ValueError for a single word that is not an agent's name.
 
@@ -153,7 +153,7 @@ def transcript_formats() -> "Iterator[RecordingFormat]":
 
 
 def hook_names() -> tuple[str, ...]:
-    """The agents that have hooks, a plugin or an extension, by the names of the hook command."""
+    """The names in the hook command of all agents that have hooks, a plugin or an extension."""
     return tuple(_HOOKED)
 
 
@@ -181,7 +181,7 @@ def hook_settings(agent: str) -> HookSettings:
 
 
 def usages_in(agent: str, lines: list[bytes]) -> Iterator[AnswerUsage]:
-    """The answers that the lines of a transcript report, in order. Never raises."""
+    """The usage of the responses that the lines of a transcript report, in order. Never raises."""
     hooks = hooks_of(agent)
     mark: bytes | None = getattr(hooks, "USAGE_MARK", None)
     if mark is None:
@@ -191,6 +191,6 @@ def usages_in(agent: str, lines: list[bytes]) -> Iterator[AnswerUsage]:
         if not found:
             continue
         used: AnswerUsage = hooks.usage_in(found)
-        tokens = TokenCounts(*(count if count <= _MOST_TOKENS else 0 for count in used.tokens))
+        tokens = TokenCounts(*(count if count <= _MAX_TOKENS else 0 for count in used.tokens))
         if used.id and (tokens.input or tokens.output):
             yield used._replace(id=used.id[:200], model=used.model[:200], tokens=tokens)

@@ -1,21 +1,21 @@
-"""The process between Switchgear and an agent: it ends every process that the agent starts.
+"""The process between Switchgear and an agent: it ends every process that the agent started.
 
-An agent's commands fork, detach, change their group and ignore signals. So the agent is a child of
-this program, which is the reaper of all its descendants (Linux: a child subreaper): a process that
-loses its parent becomes a child of the supervisor, in whatever session it is. The supervisor ends
-all of them before it exits, also when Switchgear is killed: its control pipe is then closed.
-The one exception is the resident process of the hooks (`_hooks/resident.py`), which the first hook of a
-run may have started: it serves all agents of the user, so it continues, and no run waits for it.
+An agent's commands fork, detach, change their process group and ignore signals. So the agent is a child of this
+program, which is the subreaper of its descendants on Linux: a process that loses its parent becomes a child of the
+supervisor, whatever its session is. The supervisor ends all descendants before it exits, also if Switchgear is
+killed, because its control pipe is closed then. The only exception is the resident process of the hooks
+(`_hooks/resident.py`), which a hook in the run may have started: it serves all agents of the user, so it continues
+to run, and no run waits for it.
 
-It is started as a plain script, without site and without our package, to be there quickly, and
-often before there is anything to do (see process.py):
+To start quickly, it is a plain script that imports neither `site` nor Switchgear, and it is often started before
+its job is known (see process.py):
 
     python -I -S supervisor.py JOB_FD CONTROL_FD STATUS_FD
 
-Job: the command, the environment, the directory and the grace period in seconds, as `marshal`
-writes them, up to the end of file; without them there is nothing to do.
-Control: `T` ends gently (SIGTERM, after the grace period SIGKILL), `K` or the end of file at once.
-Status: one line, `exit N` (negative: by that signal) or `error ERRNO`, then the end of file.
+Job: the command, the environment, the directory and the grace period in seconds, as `marshal` data up to the end
+of file; if the pipe is closed without a job, the supervisor exits.
+Control: `T` sends SIGTERM, and SIGKILL after the grace period; `K` or the end of file sends SIGKILL at once.
+Status: one line, `exit N` (negative: ended by that signal) or `error ERRNO`, then the end of file.
 """
 
 import ctypes
@@ -28,39 +28,39 @@ import time
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _LINGERING_S = 0.5
-"""Grace period for processes that are left when the agent itself has ended."""
+"""Grace period in seconds for the processes that remain when the agent itself has ended."""
 _RESIDENT = os.path.join(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_hooks", "resident.py"
 )
-_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-_GIVE_UP_S = 5.0
-"""A process that survives SIGKILL for this long is held by the kernel: waiting does not help."""
+_IGNORED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_MAX_KILL_S = 5.0
+"""Seconds to wait after SIGKILL; a process that still exists then is blocked in the kernel."""
 
 
 class Supervisor:
-    """One agent, its descendants and the two pipes to the process that started it."""
+    """Runs one agent, and ends its descendants. Used by one thread."""
 
     def __init__(self, control: int, status: int) -> None:
         self.control = control
         self.status = status
         self.grace_s = 0.0
         self.leader = 0
-        self.ended = False
+        self.leader_ended = False
         self.deadline_s: float | None = None
-        """When SIGKILL follows."""
+        """When SIGKILL is sent; `None`: the run is not being ended."""
         self.childless = False
-        """Whether no child is left. Orphans become children, so then no descendant is left either."""
+        """Whether no child is left, and therefore no descendant, because orphans become children."""
         for descriptor in (control, status):
-            os.set_inheritable(descriptor, False)  # ours, not the agent's
-        self.woken, waker = os.pipe()
-        for descriptor in (self.woken, waker):
+            os.set_inheritable(descriptor, False)  # the agent must not inherit them
+        self.wake_reader, wake_writer = os.pipe()
+        for descriptor in (self.wake_reader, wake_writer):
             os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
 
     def run(self, job: int) -> None:
-        """Takes the job, starts its program and stays until nothing of it is left."""
+        """Read the job, start its program, and stay until no process of it is left."""
         become_reaper()
-        for number in _IGNORED:
+        for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         with open(job, "rb") as pipe:
@@ -71,13 +71,13 @@ class Supervisor:
             return
         if not self.start(argv, env, cwd):
             return
-        for descriptor in (0, 1, 2):  # theirs alone, so that the end of output is the end
+        for descriptor in (0, 1, 2):  # the output must end when the agent's processes have ended
             os.close(descriptor)
         while self.supervise_once():
             self.wait()
 
     def start(self, argv: list[str], env: dict[str, str], cwd: str) -> bool:
-        """Forks and executes; writes to the status pipe if that fails."""
+        """Start the program. Returns whether it started; a failure is written to the status pipe."""
         reading, writing = os.pipe()
         self.leader = os.fork()
         if self.leader == 0:
@@ -91,27 +91,27 @@ class Supervisor:
         return not failure
 
     def supervise_once(self) -> bool:
-        """Reaps, and ends what has to end; False when there is nothing left to do."""
+        """Reap ended children, and end the others if it is time. Returns False if nothing is left to do."""
         self.reap()
-        if self.childless or (self.ended and is_alone()):
+        if self.childless or (self.leader_ended and only_residents_left()):
             return False
-        if self.ended and self.deadline_s is None:
+        if self.leader_ended and self.deadline_s is None:
             self.end(min(self.grace_s, _LINGERING_S))
         if self.deadline_s is not None and time.monotonic() >= self.deadline_s:
-            send(descendants(), signal.SIGKILL)
+            send_signal(descendants(), signal.SIGKILL)
             self.kill_group(signal.SIGKILL)
-            return time.monotonic() < self.deadline_s + _GIVE_UP_S
+            return time.monotonic() < self.deadline_s + _MAX_KILL_S
         return True
 
     def wait(self) -> None:
-        """Until a child ends, an order comes or the time is up."""
+        """Wait until a child ends, an order arrives or the time is up."""
         left_s = None
-        if self.deadline_s is not None:  # killing is repeated, for they may be forking
+        if self.deadline_s is not None:  # SIGKILL is repeated, because the processes may fork
             left_s = max(0.005, self.deadline_s - time.monotonic())
         controls = [] if self.control < 0 else [self.control]
-        ready, _, _ = select.select([self.woken, *controls], [], [], left_s)
-        if self.woken in ready:
-            os.read(self.woken, 4096)
+        ready, _, _ = select.select([self.wake_reader, *controls], [], [], left_s)
+        if self.wake_reader in ready:
+            os.read(self.wake_reader, 4096)
         if self.control in ready:
             order = os.read(self.control, 1)
             self.end(self.grace_s if order == b"T" else 0.0)
@@ -120,16 +120,16 @@ class Supervisor:
                 self.control = -1
 
     def end(self, grace_s: float) -> None:
-        """Sends SIGTERM to all and sets the time of SIGKILL."""
+        """Send SIGTERM to all processes, and set the time of SIGKILL."""
         first = self.deadline_s is None
         until_s = time.monotonic() + grace_s
         self.deadline_s = until_s if self.deadline_s is None else min(self.deadline_s, until_s)
-        if first and grace_s > 0:  # a second SIGTERM would interrupt their tidying up
-            send(descendants(), signal.SIGTERM)
+        if first and grace_s > 0:  # a second SIGTERM would interrupt their cleanup
+            send_signal(descendants(), signal.SIGTERM)
             self.kill_group(signal.SIGTERM)
 
     def reap(self) -> None:
-        """Reaps ended children; reports the leader's end once."""
+        """Reap ended children, and report the end of the agent."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -139,11 +139,11 @@ class Supervisor:
             if pid == 0:
                 return
             if pid == self.leader:
-                self.ended = True
+                self.leader_ended = True
                 self.send_line(f"exit {os.waitstatus_to_exitcode(status)}\n")
 
     def kill_group(self, number: int) -> None:
-        """Where there is no /proc to walk, the group is what can be reached."""
+        """Send a signal to the process group, on systems without /proc."""
         if not os.path.isdir("/proc/self/task"):
             try:
                 os.killpg(self.leader, number)
@@ -163,10 +163,10 @@ def execute(argv: list[str], env: dict[str, str], cwd: str, failure_fd: int) -> 
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE):
+        for number in (*_IGNORED_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(cwd)
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - starting it is the point
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - the agent's command
     except OSError as problem:
         os.write(failure_fd, str(problem.errno or 1).encode())
     finally:
@@ -174,15 +174,15 @@ def execute(argv: list[str], env: dict[str, str], cwd: str, failure_fd: int) -> 
 
 
 def become_reaper() -> None:
-    """Where the system can: orphans among the descendants become children of this process."""
+    """Make orphaned descendants children of this process, if the system supports it."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):
         return
 
 
-def is_alone() -> bool:
-    """Whether resident processes are all that is left, as far as /proc can be read."""
+def only_residents_left() -> bool:
+    """Whether only resident processes are left, as far as /proc shows."""
     found = children(os.getpid())
     return bool(found) and all(is_resident(child) for child in found)
 
@@ -199,7 +199,7 @@ def is_resident(pid: int) -> bool:
 
 
 def descendants() -> list[int]:
-    """All living descendants of this process but resident processes, as /proc has them now."""
+    """All current descendants of this process, except resident processes."""
     found: list[int] = []
     known = {os.getpid()}
     parents = [os.getpid()]
@@ -227,8 +227,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def send(pids: list[int], number: int) -> None:
-    """Sends a signal to each; a stopped one is continued, so that it receives it."""
+def send_signal(pids: list[int], number: int) -> None:
+    """Send a signal to each process, and continue suspended ones, so that they receive it."""
     for pid in pids:
         for signal_number in (number, signal.SIGCONT):
             try:
@@ -240,4 +240,4 @@ def send(pids: list[int], number: int) -> None:
 if __name__ == "__main__":
     job_fd, control_fd, status_fd = map(int, sys.argv[1:4])
     Supervisor(control_fd, status_fd).run(job_fd)
-    os._exit(0)  # nothing is left that would need tidying up
+    os._exit(0)  # no cleanup is needed

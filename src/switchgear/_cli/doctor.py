@@ -349,7 +349,7 @@ def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[C
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
     files = {scope: hook_file(name, scope, folder) for scope in scopes}
-    states = {scope: file.look() for scope, file in files.items()}
+    states = {scope: file.state() for scope, file in files.items()}
     installed = [scope for scope in scopes if states[scope].installed]
     if not requested and not installed:
         return

@@ -94,7 +94,7 @@ def install(agent: str, scope: str) -> None:
         path = _short_path(HOOKED[agent].file(scope, os.getcwd()))
         fail(f"in this folder {path} applies to all your projects: confirm it with --scope user")
     for other in _scopes(agent):
-        found = None if other == scope else _hook_file(agent, other).look()
+        found = None if other == scope else _hook_file(agent, other).state()
         if found is not None and found.installed:
             fail(
                 f"the hooks of {HOOKED[agent].title} are already installed in scope {other}, in "
@@ -121,7 +121,7 @@ def uninstall(agent: str, scope: str) -> None:
     an agent cannot remove its own guard.
     """
     file = _hook_file(agent, scope)
-    if file.look().installed or is_saved(agent, scope, os.getcwd()):
+    if file.state().installed or is_saved(agent, scope, os.getcwd()):
         with open_session(reading=True) as session:
             session.demand_operator(agent, f"removing the hooks of {HOOKED[agent].title}")
     forget(
@@ -137,7 +137,7 @@ def uninstall(agent: str, scope: str) -> None:
     if not change.changed:
         say(clean(f"{title}: there are no hooks of Switchgear in {path}"))
         for other in _scopes(agent):
-            if other != scope and _hook_file(agent, other).look().installed:
+            if other != scope and _hook_file(agent, other).state().installed:
                 again = f"switchgear hooks uninstall {agent} --scope {other}"
                 say(f"  They are installed with --scope {other}: '{again}' removes them.")
         return
@@ -160,7 +160,7 @@ def status(agent: str | None, scope: str | None, *, as_json: bool) -> int:
     """
     chosen = AGENTS if agent is None else (agent,)
     found = [
-        (name, each, _hook_file(name, each).look())
+        (name, each, _hook_file(name, each).state())
         for name in chosen
         for each in _scopes(name)
         if scope in {None, each}
@@ -257,7 +257,7 @@ def _hook_file(agent: str, scope: str) -> HookFile:
 
 
 def _say_installed(agent: str, scope: str, change: InstallChange) -> None:
-    hooked, state = HOOKED[agent], _hook_file(agent, scope).look()
+    hooked, state = HOOKED[agent], _hook_file(agent, scope).state()
     what = "installed" if change.changed else "installed already"
     kind = "the plugin is" if hooked.is_plugin else "the hooks are"
     say(clean(f"{hooked.title}: {kind} {what} in {_short_path(change.path)}"))

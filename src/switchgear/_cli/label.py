@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 
 from switchgear._agents.recordings.recording import (
-    FIRST_DATE_S,
+    MIN_EPOCH_S,
     RecordedRun,
     RecordedStep,
     RecordingTally,
@@ -237,7 +237,7 @@ def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar
 def _head(row: LabelledRun) -> str:
     """Which run it is: its id, length, end and project."""
     parts = [row.id, plural(row.steps, "step")]
-    if row.ended_at_s is not None and row.ended_at_s > FIRST_DATE_S:  # else since its start
+    if row.ended_at_s is not None and row.ended_at_s > MIN_EPOCH_S:  # else since its start
         parts.append(clock_time(row.ended_at_s, time.time()))
     if row.folder:
         parts.append(Path(row.folder).name)

@@ -28,7 +28,7 @@ from switchgear._core.policy import Policy
 from switchgear._detectors.policy_wire import COMBINES, DETECTORS, RECOVERIES
 from switchgear._fleet.categories import CATEGORIES
 from switchgear._fleet.targets import LONGEST_TIMEOUT_S, TARGETS
-from switchgear._opinion.opinion import LEAST_HEAT, second_opinion
+from switchgear._opinion.opinion import MIN_HEAT, second_opinion
 from switchgear._providers.upstreams import DEFAULT_URLS
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import ALLOWED, ASPECTS
@@ -233,7 +233,7 @@ def _second_opinion() -> Schema:
     fields["model"] = _text("The model's own name.")
     fields["key_env"] = _maybe(_text("The environment variable with the API key."))
     fields["base_url_env"] = _maybe(_text("The environment variable with the base URL."))
-    fields["ask_at"] |= {"minimum": LEAST_HEAT, "maximum": 1}
+    fields["ask_at"] |= {"minimum": MIN_HEAT, "maximum": 1}
     fields["ask_at"].pop("exclusiveMinimum", None)
     return {**part, "oneOf": [{"required": ["command"]}, {"required": ["model"]}, {"type": "null"}]}
 

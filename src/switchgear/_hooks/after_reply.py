@@ -1,10 +1,10 @@
 """The tasks of a hook after its response: show a notice, start the escalation agent, emit events.
 
-An agent waits for its hook, so another process (`drain.py`) calls the sinks, writes incidents and sends
-notifications. It is started only where the configuration has any of these.
+An agent waits for its hook, so a separate process (`drain.py`) calls the sinks, writes incidents and sends
+notifications. It is started only if any of these is configured.
 
-The escalation agent is a separate process, which no hook waits for. Its input is on its command line
-and in a file; it inherits the environment of the hook.
+The escalation agent is a separate process, too; no hook waits for it. Its input is on its command line
+and in a file, and it inherits the environment of the hook.
 """
 
 import json
@@ -20,11 +20,11 @@ from switchgear._text.fingerprint import digest
 
 T = TypeVar("T")
 MAX_EVENTS = 50
-"""Events handed over after one hook call; the store has all of them."""
+"""Maximum number of events to emit after one hook call; the store has all of them."""
 
 
 class RecordingStore:
-    """A store that also remembers the events of its transactions. Used by one thread."""
+    """A store that adds the events of its transactions to a list. Used by one thread."""
 
     def __init__(self, store: Any, committed: list[Event]) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class RecordingStore:
         return done
 
     def transact(self, name: str, work: Callable[[Any], T]) -> T:
-        """As the store does; a transaction that is repeated is recorded once."""
+        """Transact as the store does; a repeated transaction is recorded once."""
         found: list[Event] = []
 
         def inside(transaction: Any) -> T:
@@ -52,8 +52,6 @@ class RecordingStore:
 
 
 class _RecordingTransaction:
-    """A transaction whose events are noted."""
-
     __slots__ = ("_events", "_transaction")
 
     def __init__(self, transaction: Any, found: list[Event]) -> None:
@@ -72,29 +70,29 @@ class _RecordingTransaction:
         return done
 
 
-def hand_over(root: str, committed: list[Event]) -> None:
-    """Start a separate process that passes the events to the sinks; the caller does not wait."""
+def emit_in_background(root: str, committed: list[Event]) -> None:
+    """Start a separate process that passes the events to the sinks. The caller does not wait for it."""
     if not committed:
         return
-    from switchgear._core.wire import dump_event  # noqa: PLC0415  seldom
+    from switchgear._core.wire import dump_event  # noqa: PLC0415  rarely needed
 
     events = [dump_event(event) for event in committed[-MAX_EVENTS:]]
     committed.clear()
     try:
-        start_detached("drain", root, given=json.dumps({"events": events}).encode())
+        start_detached("drain", root, stdin=json.dumps({"events": events}).encode())
     except (OSError, ValueError):
-        return  # the events are in the store: the next command or hook sends them
+        return  # the events are in the store: the next command or hook emits them
 
 
 HELP_FOLDER = "help"
-"""The folder beside the store with evidence for the escalation agent, and its log."""
+"""The folder beside the store with the evidence for escalation agents, and their logs."""
 
 
 def run(work: WorkAfterReply, pid: int | None) -> None:
-    """Do the tasks, as far as possible. `pid` is the process of the agent, if it is known."""
+    """Do the tasks after a reply, except watching. `pid` is the process of the agent, if known."""
     try:
         if work.notice:
-            from switchgear._hooks.interrupt import show_headless  # noqa: PLC0415  seldom
+            from switchgear._hooks.interrupt import show_headless  # noqa: PLC0415  rarely needed
 
             show_headless(work.agent, work.notice, pid)
         if work.opinion:
@@ -110,9 +108,9 @@ def run(work: WorkAfterReply, pid: int | None) -> None:
 def start_escalation_agent(
     escalate: str, evidence: str, subject: str, cwd: str = "", root: str | None = None
 ) -> str:
-    """Start the escalation agent, with the evidence in a file. Returns the path of its log.
+    """Start the escalation agent in `cwd`, with the evidence in a file. Returns the path of its log.
 
-    `escalate` is an agent's name or a command, `subject` the stuck agent; it works in `cwd`.
+    `escalate` is the name of an agent or a command; `subject` identifies the stuck agent.
     """
     folder = os.path.join(os.path.dirname(default_file(root or os.getcwd())), HELP_FOLDER)
     keep_out_of_git(os.path.dirname(folder))

@@ -74,15 +74,8 @@ def run() -> None:
         gc.disable()  # the process ends before there is garbage worth collecting
         from switchgear._hooks.process import main  # noqa: PLC0415
 
-        event = event_id(began_s)
-        main(
-            words,
-            b"".join(received),
-            began_s,
-            _write_and_cancel_alarm,
-            _start_resident,
-            event=event,
-        )
+        raw, event = b"".join(received), event_id(began_s)
+        main(words, raw, began_s, _write_and_cancel_alarm, _start_resident, event=event)
     except BaseException as error:  # noqa: BLE001  every exit must be a response
         refuse(f"{type(error).__name__}: {error}", received)
     refuse("it ended without a response", received)

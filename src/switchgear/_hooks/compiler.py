@@ -1,4 +1,4 @@
-"""From the configuration to the file that hooks read. Slow, and run only when something changed."""
+"""Compiles the configuration for the file that hooks read. Slow; it runs only after a change."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ DEFAULTS = (
     ("progress/*", "progress"),
     ("*", "operation"),
 )
-"""Which presets hold for circuits that the configuration does not name."""
+"""The presets of circuits that the configuration does not name."""
 
 
 def compile_for(root: str) -> dict[str, Any]:
@@ -33,10 +33,10 @@ def compile_for(root: str) -> dict[str, Any]:
 
 
 def compile_config(config: Config, root: str) -> dict[str, Any]:
-    """The same for a configuration that was read already."""
+    """The same for a configuration that has been read already."""
     store = config.store or f"sqlite:///{default_file(root)}"
     is_redis = store.startswith(REDIS_URLS)
-    # With its variables unexpanded: their values are secret, and the result goes into a file.
+    # Variables are not expanded: their values are secret, and the result is written to a file.
     written = config.store_as_written or ""
     guard_rules = (*GUARD_RULES, SHARED_STORE) if is_redis else GUARD_RULES
     rules = [[rule.match, dump_policy(rule.policy)] for rule in config.circuits]
@@ -65,7 +65,7 @@ def _protected_paths(config: Config, store: str, root: str) -> list[str]:
     found = [os.path.join(os.path.dirname(default_file(root)), "**")]
     if config.source is not None:
         found.append(config.source)
-    # By its whole path too, whether it is trusted or not: only that can meet `rm *.yaml`.
+    # Also by absolute path, trusted or not: only an absolute path matches the effects of `rm *.yaml`.
     own = [os.path.join(root, name) for name in SOURCES if name.startswith("switchgear")]
     found += [path for path in own if os.path.lexists(path)]
     found += [os.path.join(state_folder(), "**"), RUNTIME_FOLDER]
@@ -81,7 +81,7 @@ def _protected_paths(config: Config, store: str, root: str) -> list[str]:
 
 
 def _files_named(command: str, root: str) -> list[str]:
-    """The files of the project that a command names: the agent that it judges must not change them."""
+    """The project's files that the command of the second opinion names; a judged agent must not change them."""
     try:
         paths = [os.path.normpath(os.path.join(root, word)) for word in shlex.split(command)]
     except ValueError:

@@ -80,11 +80,9 @@ def refusal_text(key: str, verdict: Verdict, advice: str = "") -> str:
     held = verdict.reason.startswith("held open")
     state = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
     wait_s = verdict.retry_after_s
-    next_step = "an operator has to release it"
-    if wait_s is not None:
-        next_step = f"it retries in {duration(wait_s)}"
+    end = "an operator has to release it" if wait_s is None else f"it retries in {duration(wait_s)}"
     advice = advice or ("Do something else meanwhile." if key.startswith("op/") else "Stop here.")
-    return f"Switchgear: circuit {key!r} is {state}; {next_step}. {advice}"
+    return f"Switchgear: circuit {key!r} is {state}; {end}. {advice}"
 
 
 RULES = "rules"
@@ -244,7 +242,6 @@ class EventDecision:
         self._record_signal(signal, lane.permits.get(self.circuit))
 
     def _record_signal(self, signal: Signal, permit: Permit | None) -> None:
-        """Record a step of the agent on its circuit, and judge it."""
         opinions = self._opinions()
         if opinions is not None:
             opinions.remember(self, signal)
@@ -263,9 +260,9 @@ class EventDecision:
         if self.config.second_opinion is None or self.lane_name or _is_watched_by_run():
             return None
         from switchgear._hooks import opinions  # noqa: PLC0415  only where configured
-        from switchgear._opinion.opinion import REVIEWS  # noqa: PLC0415
+        from switchgear._opinion.opinion import REVIEW_VARIABLE  # noqa: PLC0415
 
-        return None if os.environ.get(REVIEWS) else opinions
+        return None if os.environ.get(REVIEW_VARIABLE) else opinions
 
     def return_step_permit(self) -> None:
         """Return the permit of the current step, unless a call of it is open or finished."""
@@ -434,9 +431,7 @@ class EventDecision:
         facts, config = self.facts, self.config
         watch = gets_watcher and session.needs_watcher(self.notes, facts.moment)
         if watch:
-            self.notes = self.notes._replace(
-                watcher=0
-            )  # so that the next hook does not start another
+            self.notes = self.notes._replace(watcher=0)  # the next hook must not start another
         if watch or self.evidence or self.notice or self.opinion_request:
             escalate = config.interventions.escalate
             self.work_after = WorkAfterReply(

@@ -1,7 +1,7 @@
-"""Runs one module of this package in a process that nothing waits for: see `start_detached`.
+"""Runs a module of this package in a background process: see `start_detached`.
 
-Run as `python -I -S …/detached.py …/MODULE.py FOLDER ARGUMENT…`. It leads a separate session and calls
-`main` of the module with the words from the module on; its standard input is that of the module.
+It runs as `python -I -S …/detached.py …/MODULE.py FOLDER ARGUMENT…`, starts a new session, and calls the
+module's `main` with the arguments from the module's path on.
 """
 
 import os
@@ -11,23 +11,26 @@ from typing import Any
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def start_detached(module: str, folder: str, *arguments: str, given: bytes = b"") -> None:
-    """Start a module in a folder: no terminal, same environment, `given` on its input. Raises OSError."""
+def start_detached(module: str, folder: str, *arguments: str, stdin: bytes = b"") -> None:
+    """Start a module of this package for a folder, and return at once. Raises OSError.
+
+    The process has the same environment and no terminal; `stdin` is its standard input.
+    """
     python = sys.executable
     script, path = (os.path.join(_HERE, f"{name}.py") for name in ("detached", module))
-    argv = [python, "-I", "-S", script, path, folder, *arguments]
-    nothing = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
-    if not given:
-        os.waitpid(os.posix_spawn(python, argv, os.environ, file_actions=nothing), 0)
+    command = [python, "-I", "-S", script, path, folder, *arguments]
+    null_streams = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in (0, 1, 2)]
+    if not stdin:
+        os.waitpid(os.posix_spawn(python, command, os.environ, file_actions=null_streams), 0)
         return
-    reading, writing = os.pipe()
-    with open(writing, "wb") as pipe:
+    read_end, write_end = os.pipe()
+    with open(write_end, "wb") as pipe:
         try:
-            actions = [*nothing, (os.POSIX_SPAWN_DUP2, reading, 0)]
-            child = os.posix_spawn(python, argv, os.environ, file_actions=actions)
+            actions = [*null_streams, (os.POSIX_SPAWN_DUP2, read_end, 0)]
+            child = os.posix_spawn(python, command, os.environ, file_actions=actions)
         finally:
-            os.close(reading)
-        pipe.write(given)
+            os.close(read_end)
+        pipe.write(stdin)
     os.waitpid(child, 0)
 
 
@@ -43,6 +46,6 @@ def _main(words: list[str]) -> int:
 
 if __name__ == "__main__":
     if os.fork():
-        os._exit(0)  # the starting process need not wait
+        os._exit(0)  # ends the wait of `start_detached`
     os.setsid()
     sys.exit(_main(sys.argv[1:]))

@@ -1,9 +1,9 @@
-"""Processes the outbox of an installation once, in a separate process.
+"""Emits the events of a project in a separate process: to sinks, as incidents and as notifications.
 
-Run as `detached.py …/drain.py FOLDER` with JSON on standard input: `events`, which a hook has
-committed and the configured sinks are to receive; `config` and `store`, if they are not those of
-the folder. It then writes incidents and the state of the world, and sends the notifications that
-are due. It never runs for longer than `LONGEST_S`; what it leaves is done by the next one.
+It runs as `detached.py …/drain.py FOLDER` with a JSON object on standard input. `events` has the events that
+a hook committed and the configured sinks must receive; `config` and `store` override those of the folder.
+Afterwards it writes incidents and the world state, and sends the notifications that are due. It ends after
+at most `PROCESS_LIMIT_S` seconds; the next process does the remaining work.
 """
 
 import json
@@ -16,11 +16,11 @@ LOG_NAME = "outbox.log"
 MAX_LOG_BYTES = 256 * 1024
 MAX_INPUT_BYTES = 1 << 20
 SELF_TEST_PREFIX = "switchgear-selftest-"
-"""How the folder of a self-test's project begins: its events are tests, and reach no sink and no target."""
+"""Prefix of the temporary project of a self-test. Its events are not emitted."""
 
 
 def process(folder: str, request: dict[str, Any]) -> None:
-    """Call the sinks with the events, then work off the outbox."""
+    """Call the sinks with the events, then process the outbox."""
     from switchgear._config import load_config  # noqa: PLC0415  reads YAML
     from switchgear._config.trust import effective_config  # noqa: PLC0415
     from switchgear._core.wire import load_event  # noqa: PLC0415
@@ -40,7 +40,7 @@ def process(folder: str, request: dict[str, Any]) -> None:
 
 
 def _is_self_test(folder: str) -> bool:
-    """Whether a project is the temporary one of a self-test; a user's project of such a name is not."""
+    """Whether the folder is the temporary project of a self-test, and not a user's project with such a name."""
     import tempfile  # noqa: PLC0415
 
     above, name = os.path.split(os.path.realpath(folder))
@@ -53,7 +53,7 @@ def has_outbox(config: Any) -> bool:
 
 
 def is_due(config: Any, panel: Any) -> bool:
-    """Whether there is something to write or send now. Only looks. Raises `StoreError`."""
+    """Whether there is something to write or send now. Changes nothing. Raises `StoreError`."""
     from switchgear._fleet.delivery import Delivery, OutboxPlace  # noqa: PLC0415
     from switchgear._fleet.fleet import Fleet  # noqa: PLC0415
 
@@ -79,22 +79,22 @@ def process_outbox(config: Any, url: str) -> None:
 def start(
     folder: str, *, config: str | None = None, store: str | None = None, for_command: bool = False
 ) -> None:
-    """Start one for a folder, and do not wait for it.
+    """Start the separate process for a folder, and do not wait for it.
 
-    `config` is a file that the user named; without it, the trusted one of the folder is used.
-    `for_command`: a person typed a command, see `effective_config`.
+    - `config`: the configuration file that the user named; default: the trusted one of the folder.
+    - `for_command`: whether a person typed a command, see `effective_config`.
     """
     from switchgear._hooks.detached import start_detached  # noqa: PLC0415
 
     given = {"config": config, "store": store, "for_command": for_command}
     try:
-        start_detached("drain", folder, given=json.dumps(given).encode())
+        start_detached("drain", folder, stdin=json.dumps(given).encode())
     except OSError:
-        return  # the next one may start
+        return  # the next event starts another process
 
 
 def _log_to(path: str) -> None:
-    """Send warnings of sinks and targets to a small file: standard error is not visible here."""
+    """Log the warnings of sinks and targets to a file, because this process has no standard error."""
     import logging  # noqa: PLC0415
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -102,7 +102,7 @@ def _log_to(path: str) -> None:
         if os.path.getsize(path) > MAX_LOG_BYTES:
             os.replace(path, f"{path}.1")
     except OSError:
-        pass  # there is none yet
+        pass  # there is no log yet
     handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger("switchgear").addHandler(handler)
@@ -118,7 +118,7 @@ def main(words: list[str]) -> int:
     enable_site_packages()  # the YAML parser is in site-packages
     try:
         process(words[1], json.loads(sys.stdin.buffer.read(MAX_INPUT_BYTES) or b"{}"))
-    except Exception:  # noqa: BLE001  standard error is not visible here
+    except Exception:  # noqa: BLE001  all errors are logged
         from switchgear._sinks.dispatch import log_exception  # noqa: PLC0415
 
         log_exception("the outbox could not be processed")

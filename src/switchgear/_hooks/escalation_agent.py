@@ -1,7 +1,8 @@
 """Runs the escalation agent, which takes over from a stuck agent, with the evidence, and logs it.
 
-Run as `detached.py …/escalation_agent.py FOLDER WHO EVIDENCE LOG`; it works in the folder. WHO is an
-agent's name or a command. It gets the evidence in its prompt, and the file's name in SWITCHGEAR_EVIDENCE.
+It runs as `detached.py …/escalation_agent.py FOLDER AGENT EVIDENCE LOG`. AGENT is the name of an agent or a
+command, which works in FOLDER. Its prompt contains the text of the file EVIDENCE, and the variable
+SWITCHGEAR_EVIDENCE contains the file's path.
 """
 
 import os
@@ -18,23 +19,23 @@ PROMPT = (
 
 
 def main(argv: list[str]) -> int:
-    """Run the escalation agent. Returns 0 if it succeeded; everything is logged."""
-    folder, who, evidence, log = argv[1:5]
+    """Run the escalation agent, and log its events. Returns 0 if it succeeded."""
+    folder, agent, evidence, log = argv[1:5]
     with open(log, "a", encoding="utf-8", errors="replace") as file:
         try:
             return _run_agent(
-                folder, who, evidence, lambda text: print(text, file=file, flush=True)
+                folder, agent, evidence, lambda text: print(text, file=file, flush=True)
             )
         except (OSError, ValueError) as error:
-            print(f"[end] the escalation agent {who!r} could not be run: {error}", file=file)
+            print(f"[end] the escalation agent {agent!r} could not be run: {error}", file=file)
             return 1
 
 
-def _run_agent(folder: str, who: str, evidence: str, write: Callable[[object], None]) -> int:
+def _run_agent(folder: str, agent: str, evidence: str, write: Callable[[object], None]) -> int:
     with open(evidence, encoding="utf-8", errors="replace") as file:
         prompt = f"{PROMPT}\n\n{file.read()}\n"
     process = AgentProcess(
-        agent_or_command(who),
+        agent_or_command(agent),
         prompt,
         folder,
         env={**os.environ, "SWITCHGEAR_EVIDENCE": evidence},

@@ -1,8 +1,8 @@
-"""Which of the guard's files git would throw away: those it does not track, ignores, or sees changed.
+"""Determines which of the guard's files a git command would discard: untracked, ignored or modified files.
 
-`git clean -fd` deletes a settings file that was installed a minute ago and is not committed yet, and
-leaves one that is tracked. Only the index distinguishes them. Every read is bounded; what
-cannot be read counts as not tracked.
+`git clean -fd` deletes a settings file that was installed a minute ago and is not committed yet, but keeps a
+tracked one. Only git's index distinguishes them. The size of every read is limited; a file counts as untracked
+if the index cannot be read.
 """
 
 import os
@@ -12,7 +12,7 @@ from switchgear._rules.patterns import is_glob, path_matches, word_list
 from switchgear._system.files import read_regular
 
 MAX_INDEX_BYTES = 32_000_000
-"""Bytes of an index that is searched."""
+"""A larger index is not read."""
 MAX_IGNORE_BYTES = 100_000
 MAX_FILE_BYTES = 1_000_000
 _FILES = word_list("""
@@ -22,16 +22,16 @@ _FILES = word_list("""
 """)
 _FOLDERS = word_list(".switchgear .claude/hooks .opencode/plugin .opencode/plugins .pi/extensions")
 GIT_TIMEOUT_S = 2.0
-"""Maximum time in seconds to ask git for its last commit."""
+"""Seconds to wait for git to list the last commit."""
 MAX_FILES = 50
 """Maximum number of files of one folder that are checked."""
 
 
 def discarded_file(sweeps: Sequence[str], root: str) -> str:
-    """The first of the guard's files in the project that these would throw away, or nothing.
+    """The first of the guard's files in the project that a command would discard; empty: none.
 
-    `sweeps` are `kind:folder`, of the kinds `untracked`, `ignored`, `modified`, `uncommitted` and
-    `tracked`; the folder may be a glob.
+    `sweeps` says what the command discards, each `kind:folder`. The kinds are `untracked`, `ignored`,
+    `modified`, `uncommitted` and `tracked`; the folder may be a glob.
     """
     project = _project(root)
     if not project:
@@ -42,16 +42,16 @@ def discarded_file(sweeps: Sequence[str], root: str) -> str:
     for name in _present_files(root):
         path = os.path.join(root, name)
         kinds = (each.partition(":") for each in sweeps)
-        there = [what for what, _, where in kinds if _is_in(path, where)]
-        if not there:
+        matching = [what for what, _, where in kinds if _is_in(path, where)]
+        if not matching:
             continue
-        own = os.path.relpath(path, project)
-        kind = _kind(own, path, index, ignored)
-        if kind in there or (kind in {"", "modified"} and "tracked" in there):
+        relative = os.path.relpath(path, project)
+        kind = _kind(relative, path, index, ignored)
+        if kind in matching or (kind in {"", "modified"} and "tracked" in matching):
             return name
-        if not kind and "uncommitted" in there:  # as in the index: what does the last commit have?
+        if not kind and "uncommitted" in matching:
             committed = _committed_digests(root) if committed is None else committed
-            if committed.get(own) != _blob_digest(path).hex():
+            if committed.get(relative) != _blob_digest(path).hex():
                 return name
     return ""
 
@@ -63,8 +63,8 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def _committed_digests(root: str) -> dict[str, str]:
-    """The guard's files below `root` in the last commit, by path in git: digests of their contents."""
-    from pathlib import Path  # noqa: PLC0415  only where a tracked file may be thrown away
+    """The guard's files below `root` in the last commit: their paths in git and the digests of their contents."""
+    from pathlib import Path  # noqa: PLC0415  only if a tracked file may be discarded
 
     from switchgear._measure.git_command import Deadline, GitError, run_git  # noqa: PLC0415
 
@@ -81,7 +81,7 @@ def _committed_digests(root: str) -> dict[str, str]:
 
 
 def _project(root: str) -> str:
-    """The folder with the `.git`, at or above a folder."""
+    """The nearest folder with a `.git`, at or above a folder; empty: there is none."""
     folder = os.path.abspath(root)
     while True:
         if os.path.exists(os.path.join(folder, ".git")):
@@ -93,11 +93,11 @@ def _project(root: str) -> str:
 
 
 def _git_folder(project: str) -> str:
-    place = os.path.join(project, ".git")
-    if os.path.isdir(place):
-        return place
-    named = _read(place, 4096).decode(errors="replace").partition("gitdir:")[2].strip()
-    return os.path.join(project, named) if named else place
+    path = os.path.join(project, ".git")
+    if os.path.isdir(path):
+        return path
+    named = _read(path, 4096).decode(errors="replace").partition("gitdir:")[2].strip()
+    return os.path.join(project, named) if named else path
 
 
 def _present_files(root: str) -> Iterator[str]:
@@ -115,20 +115,35 @@ def _present_files(root: str) -> Iterator[str]:
 
 def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
     """`untracked`, `ignored`, `modified`, or empty for a tracked, unmodified file."""
-    at = index.find(name.encode(errors="surrogateescape") + b"\0")
-    if at < 0:
+    recorded = _recorded_digest(name.encode(errors="surrogateescape"), index)
+    if recorded is None:
         parts = name.split("/")
         above = {"/".join(parts[:length]) for length in range(1, len(parts) + 1)}
         in_ours = ".switchgear" in parts and os.path.exists(
             os.path.join(path[: path.index(".switchgear")], ".switchgear", ".gitignore")
         )
         return "ignored" if in_ours or above & ignored or parts[-1] in ignored else "untracked"
-    recorded = index[at - 22 : at - 2]  # the name follows two bytes of flags, and they the digest
     return "" if recorded == _blob_digest(path) else "modified"
 
 
+def _recorded_digest(name: bytes, index: bytes) -> bytes | None:
+    """The digest of a file in the index; `None`: the file is not tracked.
+
+    An entry has the digest, two bytes of flags with the length of the path, two more bytes of extended flags if
+    the flags say so, and the path. The length distinguishes it from a longer path with the same end.
+    """
+    at = -1
+    while (at := index.find(name + b"\0", at + 1)) >= 0:
+        for end, is_extended in ((at - 2, False), (at - 4, True)):
+            flags = int.from_bytes(index[end : end + 2], "big")
+            has_length = flags & 0xFFF == min(len(name), 0xFFF)
+            if end >= 20 and has_length and bool(flags & 0x4000) == is_extended:
+                return index[end - 20 : end]
+    return None
+
+
 def _blob_digest(path: str) -> bytes:
-    from hashlib import sha1  # noqa: PLC0415  only where a tracked file may be thrown away
+    from hashlib import sha1  # noqa: PLC0415  only if a tracked file may be discarded
 
     data = _read(path, MAX_FILE_BYTES)
     return sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest()
@@ -137,22 +152,22 @@ def _blob_digest(path: str) -> bytes:
 def _ignored_names(project: str) -> frozenset[str]:
     """The plain names and paths that the project's ignore files list."""
     found: set[str] = set()
-    for place in (
+    for path in (
         os.path.join(project, ".gitignore"),
         os.path.join(_git_folder(project), "info", "exclude"),
         os.path.expanduser("~/.config/git/ignore"),
     ):
-        for line in _read(place, MAX_IGNORE_BYTES).decode(errors="replace").splitlines():
+        for line in _read(path, MAX_IGNORE_BYTES).decode(errors="replace").splitlines():
             plain = line.strip().removeprefix("**/").strip("/").removesuffix("/*")
             if plain and not plain.startswith(("#", "!")):
                 found.add(plain.removesuffix("/**"))
     return frozenset(found)
 
 
-def _read(path: str, most: int) -> bytes:
-    """The content of a file; empty if it is larger than `most` bytes or cannot be read."""
+def _read(path: str, max_bytes: int) -> bytes:
+    """The content of a file; empty if it is larger than `max_bytes` or cannot be read."""
     try:
-        data = read_regular(path, most + 1)
+        data = read_regular(path, max_bytes + 1)
     except (OSError, ValueError):
         return b""
-    return data if len(data) <= most else b""
+    return data if len(data) <= max_bytes else b""

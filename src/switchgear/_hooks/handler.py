@@ -179,9 +179,8 @@ def _answer(
     try:
         if config_error is not None:
             raise config_error
-        ruling = _consult_circuits(
-            facts, config, open_store, inspection, work_after, event=pending.event
-        )
+        event = pending.event
+        ruling = _consult_circuits(facts, config, open_store, inspection, work_after, event=event)
         if config.untrusted and facts.moment is Moment.SESSION_START and not ruling.remark:
             ruling = ruling._replace(remark=f"switchgear: {'; '.join(config.untrusted)}")
     except Exception as error:  # noqa: BLE001  a defect of Switchgear must not stop an agent
@@ -222,11 +221,8 @@ def _inspect(facts: HookFacts, config: HookConfig, pending: Pending) -> CallInsp
     try:
         inspection = inspect_tool_call(facts, config)
     except Exception as error:  # noqa: BLE001  for example, a path cannot be resolved
-        pending.judged(
-            undecided.unreadable_ruling(
-                f"its effects cannot be determined: {_describe_error(error)}"
-            )
-        )
+        why = f"its effects cannot be determined: {_describe_error(error)}"
+        pending.judged(undecided.unreadable_ruling(why))
         return None
     pending.judged(None if inspection.broken is None else rule_refusal(inspection.broken))
     if config.tampered and inspection.broken is None:
@@ -251,12 +247,11 @@ def _consult_circuits(
     if config.changed or config.tampered:
         from switchgear._hooks import recompile  # noqa: PLC0415  only after a change
 
+        kind, policy = EventKind.GUARD_CHANGED, config.policy_for(RULES)
         changed = recompile.claim_change(config.root) if config.changed else ""
         for text in filter(None, (changed, "; ".join(config.tampered))):
             seen = redact(f"{text}; seen by session/{facts.session} at {facts.event}")
-            undecided.record_event(
-                store, config.policy_for(RULES), RULES, EventKind.GUARD_CHANGED, seen
-            )
+            undecided.record_event(store, policy, RULES, kind, seen)
     warns = dialect_of(facts.agent).warns
     ruling = decide(facts, config, store, warns, work_after, inspection=inspection, event=event)
     if config.tampered:

@@ -1,12 +1,11 @@
-"""The configuration as a hook reads it: one small JSON file beside the store, made from the source.
+"""The configuration as hooks read it: a small JSON file beside the store, compiled from the sources.
 
-Parsing YAML would take a hook too long. The file is rebuilt when any place where a configuration could be
-has changed (time, size or inode), or Switchgear has, and used only if it belongs to this user
-and no other user could have written it. It is trusted as much as the source, not more: a process that can write
-the one can write the other.
+Parsing YAML would take too long for a hook. The file is compiled again when the time, size or inode of any
+possible configuration file has changed, or when Switchgear has changed. It is used only if no other user could
+have written it. It is as trustworthy as its sources: a process that can write one can write the other.
 
-A process that decides further events keeps what it has read, with the policies and rules made from it,
-for as long as the file is the same one. Whether the sources have changed is checked for each event.
+A process that decides several events caches the file's content, and the policies and rules created from it, as
+long as the file stays the same. Every event checks whether the sources have changed.
 """
 
 import json
@@ -46,11 +45,11 @@ class HookConfig(NamedTuple):
     root: str
     rules: Sequence[Any]
     protected: Sequence[str]
-    """Paths of this installation that belong to the guard."""
+    """The paths that the guard of this project protects."""
     circuits: Sequence[Sequence[Any]] = ()
-    """Globs and policies as they are stored, in order: the user's, then the defaults."""
+    """Globs and stored policies, in order: the user's first, then the defaults."""
     own: int = 0
-    """The number of the user's own."""
+    """How many of `circuits` are the user's."""
     on_trouble: str = "admit"
     lease_s: float = 0.0
     story: str | None = None
@@ -58,22 +57,22 @@ class HookConfig(NamedTuple):
     session_s: float | None = None
     interventions: Interventions = Interventions()
     second_opinion: Mapping[str, Any] | None = None
-    """The second opinion to request before a stuck agent is stopped; `None`: none."""
+    """The settings of the second opinion before a stuck agent is stopped; `None`: not configured."""
     listens: bool = False
-    """Whether sinks, a fleet or notification targets are configured: they receive the events."""
+    """Whether events must be passed on: to sinks, a fleet or notification targets."""
     changed: str = ""
-    """What has changed since the previous configuration, until it is reported."""
+    """What has changed since the previous configuration, until an event reports it."""
     tampered: Sequence[str] = ()
-    """Changes of what guards the project that no operator made, until they are recorded."""
+    """Changes to the guard of the project that no operator made, until events report them."""
     untrusted: Sequence[str] = ()
-    """Configuration files that have no effect because the user does not trust them, and why."""
+    """The configuration files that have no effect because the user has not trusted them, and why."""
     cache: dict[Any, Any] | None = None
-    """Policies and rules that were made from the fields above, so that each is made once."""
+    """The policies and rules created from the fields above; `None`: they are not cached."""
 
     def policy_for(self, name: str) -> Policy:
-        """The policy of a circuit: that of the first match.
+        """The policy of a circuit: that of the first matching glob.
 
-        A session is one circuit: the policies of `session/*` and `progress/*` in one.
+        A session has one circuit, whose policy combines those of `session/*` and `progress/*`.
         """
         index = self._index(name)
         if not name.startswith(SESSION_PREFIX):
@@ -86,7 +85,7 @@ class HookConfig(NamedTuple):
         return self._once((index, progress), lambda: session_policy(self._policy_at(index), more))
 
     def listed_policy(self, name: str) -> Policy:
-        """The policy of the first match, without the additions for sessions."""
+        """The policy of the first matching glob, without the additions for sessions."""
         return self._policy_at(self._index(name))
 
     def _index(self, name: str) -> int:
@@ -110,7 +109,7 @@ class HookConfig(NamedTuple):
         return any(_matches(glob, name) for glob, _ in self.circuits[: self.own])
 
     def broken_rule(self, effects: Any, place: Any, only: str = "") -> str | None:
-        """The absolute rule that a deed breaks, of those whose names begin with `only`."""
+        """The absolute rule that these effects break, among those whose names begin with `only`."""
         from switchgear._rules.rules import judge_effects, load_rules_about  # noqa: PLC0415  before a tool
 
         cache: dict[int, Any] = self._once("rules", dict)
@@ -121,7 +120,7 @@ class HookConfig(NamedTuple):
 
 
 class Unconfigured(SwitchgearError):
-    """The configuration cannot be read. `last` is the previous one, if it is known."""
+    """The configuration cannot be read. `last` is the last readable one, if there is one."""
 
     def __init__(self, why: str, last: HookConfig | None) -> None:
         super().__init__(why)
@@ -129,10 +128,10 @@ class Unconfigured(SwitchgearError):
 
 
 def config_of(root: str, *, during_call: bool | None = None) -> HookConfig:
-    """What holds for the project at `root`. Raises `Unconfigured`.
+    """The configuration of the project at `root`. Raises `Unconfigured`.
 
-    `during_call`: a tool call has just ended, so what has changed changed during it; false: an event
-    outside a call; `None`: not known, for a process that only looks.
+    `during_call`: whether a tool call has just ended, so that changed files were changed during it; `None`:
+    unknown, because the caller does not handle an event.
     """
     path = compiled_path(root)
     variables = (os.environ.get(STORE_VARIABLE), os.environ.get(STORY_VARIABLE))
@@ -142,24 +141,24 @@ def config_of(root: str, *, during_call: bool | None = None) -> HookConfig:
         cached = None
     data = read(path) if cached is None else cached[1]
     if data is not None and is_current(root, path, data, during_call=during_call):
-        cache = load(data, root) if cached is None else cached[2]
+        config = load(data, root) if cached is None else cached[2]
         is_constant = "${" not in data["store"]
         if is_constant and cache_key[1] is not None and cache_key[1] == _file_state(path):
-            _cached[path] = (cache_key, data, cache)
+            _cached[path] = (cache_key, data, config)
             while len(_cached) > MAX_CACHED:
                 del _cached[next(iter(_cached))]
-        return cache
+        return config
     from switchgear._hooks.recompile import recompiled  # noqa: PLC0415  only after a change
 
     return recompiled(root, path, during_call=during_call)
 
 
 _cached: dict[str, tuple[Any, dict[str, Any], HookConfig]] = {}
-"""The configurations that this process has read last, by the paths of their files."""
+"""The configurations that this process read last, by path of the compiled file."""
 
 
 def _file_state(path: str) -> tuple[int, ...] | None:
-    """The identity of a file: changes when the file is replaced or changed."""
+    """The identity and the change time of a file; `None`: it does not exist."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -168,7 +167,7 @@ def _file_state(path: str) -> tuple[int, ...] | None:
 
 
 def is_current(root: str, path: str, data: Mapping[str, Any], *, during_call: bool | None) -> bool:
-    """Whether a compiled configuration is up to date: no source has changed, and no repair is pending."""
+    """Whether a compiled configuration is up to date: its sources are unchanged, and no repair is pending."""
     if data.get("mark") != signature(root, data):
         return False
     if data.get("unrepaired") or (data.get("unsettled") and during_call is not None):
@@ -177,10 +176,10 @@ def is_current(root: str, path: str, data: Mapping[str, Any], *, during_call: bo
 
 
 def is_valid(path: str, data: Mapping[str, Any]) -> bool:
-    """Whether a file holds a configuration, and was written last by Switchgear.
+    """Whether a file contains a configuration and was last written by Switchgear.
 
-    By its time of change and inode, which the seal in the user's state folder has: a file that
-    another program wrote or damaged is recompiled.
+    The seal in the user's state folder records its change time and inode, so that a file written or damaged by
+    another program is compiled again.
     """
     try:
         return "store" in data and read_private(_seal_path(path), 200) == _seal(path)
@@ -202,7 +201,7 @@ def compiled_path(root: str) -> str:
 
 
 def enable_site_packages() -> None:
-    """Make everything importable that an ordinary process could import."""
+    """Make the packages in `site-packages` importable; hooks run without them (`python -S`)."""
     if sys.flags.no_site:
         import site  # noqa: PLC0415
 
@@ -210,15 +209,15 @@ def enable_site_packages() -> None:
 
 
 def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
-    """Changes when a configuration is no longer the one that was compiled.
+    """The state of all files on which a compiled configuration depends; it changes when any of them does.
 
-    Every place above where one could lie, the file that a variable names, Switchgear itself, and
-    the settings in which there was a hook when `data` was compiled.
+    These are the possible configuration files in the project and above, the file that a variable names, the
+    user's configuration, Switchgear itself, and the guarded files recorded in `data`.
     """
     named = os.environ.get(CONFIG_VARIABLE, "")
     config_home = os.environ.get("XDG_CONFIG_HOME", "")
     base = config_home if os.path.isabs(config_home) else os.path.expanduser("~/.config")
-    # The user's own configuration, and the records of trusted files.
+    # The user's configuration, and the records of trusted files.
     own = [os.path.join(base, "switchgear", name) for name in SOURCES[:3]] + [state_folder("trust")]
     places = [*([named] if named else []), *_config_paths(root), *own]
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -230,7 +229,7 @@ def signature(root: str, data: Mapping[str, Any] | None) -> list[list[Any]]:
             found = os.stat(path)
         except (OSError, ValueError):
             continue
-        # The time of change, because that of modification can be set to what it was.
+        # The change time: unlike the modification time, no program can set it.
         marks.append([path, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode])
     return marks
 
@@ -248,18 +247,18 @@ def _config_paths(root: str) -> list[str]:
 
 
 def read(path: str) -> dict[str, Any] | None:
-    """The content of the file; `None`: there is none that can be trusted."""
+    """The content of a compiled file; `None`: there is none, or it is not trustworthy."""
     data = read_private_json(path)
     return data if isinstance(data, dict) and data.get("format") == FORMAT else None
 
 
 def read_private_json(path: str) -> Any:
-    """The JSON in a file that only this user could have written; `None`: there is none."""
+    """The JSON in a file that only this user can write; `None`: there is none."""
     return parsed(read_private(path, MAX_BYTES) or b"null")
 
 
 def write(path: str, data: dict[str, Any]) -> None:
-    """Save it atomically for the next hook; where that fails, each hook recompiles."""
+    """Save the compiled configuration atomically. If that fails, each hook compiles it again."""
     try:
         make_folder(path)
         write_whole(path, json.dumps(data))
@@ -269,13 +268,13 @@ def write(path: str, data: dict[str, Any]) -> None:
 
 
 def make_folder(path: str) -> None:
-    """The folder of a Switchgear file, private to this user and not in git. Raises OSError."""
+    """Create the folder of a Switchgear file, private to this user and ignored by git. Raises OSError."""
     keep_out_of_git(os.path.dirname(path))
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
 
 
 def load(data: dict[str, Any], root: str) -> HookConfig:
-    """The settings of a compiled configuration, for the project at `root`."""
+    """The configuration in a compiled file, for the project at `root`."""
     fields = {name: data[name] for name in HookConfig._fields if name in data}
     plan = dict(data["interventions"])
     plan["when_alone"] = tuple(plan["when_alone"])
@@ -287,7 +286,7 @@ def load(data: dict[str, Any], root: str) -> HookConfig:
 
 
 def _expand_variables(url: str) -> str:
-    """The URL with its variables replaced; the compiled file does not contain their values."""
+    """The URL with the values of its variables, which are secret and therefore not in the compiled file."""
     for part in url.split("${")[1:]:
         name = part.partition("}")[0]
         url = url.replace(f"${{{name}}}", os.environ.get(name, ""))
@@ -297,7 +296,7 @@ def _expand_variables(url: str) -> str:
 def _matches(glob: str, name: str) -> bool:
     if glob[-1:] == "*" and not any(sign in glob[:-1] for sign in "*?["):
         return name.startswith(glob[:-1])
-    from switchgear._text.glob import matcher  # noqa: PLC0415  most globs are a name or a beginning
+    from switchgear._text.glob import matcher  # noqa: PLC0415  most globs are a name or a prefix
 
     matches: Callable[[str], bool] = matcher(glob)
     return matches(name)

@@ -215,9 +215,7 @@ def inspect_tool_call(facts: HookFacts, config: HookConfig) -> CallInspection:
         if text and not broken:
             inner = call_effects(facts.tool, {"command": text}, place)
             broken = None if inner.unread else config.broken_rule(inner, place, "guard/")
-    if (
-        is_before and not broken and facts.agent == "codex"
-    ):  # the only agent that writes to running shells
+    if is_before and not broken and facts.agent == "codex":  # the only one that writes to shells
         from switchgear._hooks.shell_input import keep_start  # noqa: PLC0415
 
         keep_start(facts, config.root)
@@ -303,7 +301,7 @@ def _rule_broken_by_git_clean(effects: "Effects", config: HookConfig, place: "Pl
 
 
 def _rule_broken_by_patch(patches: Sequence[str], config: HookConfig, place: "Place") -> str | None:
-    """The rule that is broken by the changes in a patch file."""
+
     for path in patches[:MAX_SCRIPTS]:
         text = _read_text(path, MAX_PATCH_BYTES)
         if text and ("+++ " in text or "--- " in text or "rename " in text):
@@ -314,7 +312,7 @@ def _rule_broken_by_patch(patches: Sequence[str], config: HookConfig, place: "Pl
 
 
 def _rule_broken_by_kill(commands: Iterable[Sequence[str]]) -> str | None:
-    """The rule that is broken by a command that would kill a process of Switchgear."""
+
     commands = list(commands)
     kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:
@@ -335,22 +333,18 @@ def state_after(facts: HookFacts, config: HookConfig) -> str | None:
 
     If a change is undone, the digest is the earlier one again.
     """
-    if (
-        facts.ok is False
-        or not isinstance(facts.args, dict)
-        or not _PATH_ARGUMENTS & facts.args.keys()
-    ):
+    args = facts.args
+    if facts.ok is False or not isinstance(args, dict) or not _PATH_ARGUMENTS & args.keys():
         return None
     from switchgear._breaker.rules import place_at  # noqa: PLC0415
     from switchgear._rules.effects import call_effects  # noqa: PLC0415  only after an edit
 
     place = place_at(config.root, cwd=facts.cwd, protected=config.protected)
-    written = call_effects(facts.tool, facts.args, place).writes
+    written = call_effects(facts.tool, args, place).writes
     return digest("\0".join(map(_content_key, written))) if written else None
 
 
 def _content_key(path: str) -> str:
-    """The path of a file and a digest of its content."""
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_DIGESTED_BYTES:

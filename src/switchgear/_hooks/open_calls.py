@@ -161,10 +161,8 @@ def load(data: Mapping[str, Any]) -> CallsState:
             for name, (parts, permits, *rest) in data.get("lanes", {}).items()
         }
         positions = {
-            name: ReadPosition(
-                int(offset), {key: tuple(counts) for key, counts in read.items()}, model
-            )
-            for name, (offset, read, model) in data.get("books", {}).items()
+            name: ReadPosition(int(offset), {key: tuple(counts[key]) for key in counts}, model)
+            for name, (offset, counts, model) in data.get("books", {}).items()
         }
         return CallsState(
             calls,
@@ -221,19 +219,11 @@ def _load_permits(data: Mapping[str, Any]) -> Permits:
 
 def _dump_part(part: Signal) -> list[Any]:
     step = part.step or AgentStep()
+    texts = (step.args, step.result, step.thought)
+    args, result, thought = (text and text[:_MAX_CHARS] for text in texts)
     return [
-        *(
-            step.tool,
-            step.args[:_MAX_CHARS],
-            None if step.result is None else step.result[:_MAX_CHARS],
-        ),
-        *(part.ok, part.seconds, part.error, part.files_changed, part.context_used),
-        *(
-            part.cost_micros,
-            None if step.thought is None else step.thought[:_MAX_CHARS],
-            part.state,
-        ),
-        part.failing_tests,
+        *(step.tool, args, result, part.ok, part.seconds, part.error, part.files_changed),
+        *(part.context_used, part.cost_micros, thought, part.state, part.failing_tests),
     ]
 
 

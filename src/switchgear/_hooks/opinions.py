@@ -1,9 +1,8 @@
-"""The second opinion in guarded sessions: requested in the background, applied before a step is taken.
+"""The second opinion in guarded sessions: requested in the background, applied before an escalation step.
 
-A hook must answer within seconds and a model may take longer. So the opinion is asked by a process of
-its own as soon as the session is hot enough; the circuit opens in the meantime if the evidence is sufficient, and
-the next tool call takes the escalation step, with the opinion if it has come by then. Imported only where
-a second opinion is configured.
+A hook must respond within seconds, and a model may take longer. So a separate process requests the opinion as
+soon as the session is hot enough. Meanwhile the circuit may open; the next tool call then takes the escalation
+step, with the opinion if it has arrived. This module is imported only if a second opinion is configured.
 """
 
 import json
@@ -27,11 +26,12 @@ if TYPE_CHECKING:
 
 FOLDER = "opinions"
 OPERATOR = "second opinion"
+"""The operator named in events."""
 WAIT_S = 1.5
-"""How long a tool call waits for a requested opinion: a hook has 5 s for its circuits."""
+"""Seconds that a tool call waits for a requested opinion; a hook has 5 s for its circuits."""
 _POLL_S = 0.05
 PROCESS_LIMIT_S = 150
-"""Ends the process whatever the other side does; the longest time limit of an opinion is 120 s."""
+"""Seconds after which the requesting process is killed; the longest time limit of an opinion is 120 s."""
 
 
 def folder_of(root: str) -> str:
@@ -43,14 +43,14 @@ def settings_of(decision: "EventDecision") -> SecondOpinion:
 
 
 def remember(decision: "EventDecision", signal: Signal) -> None:
-    """Keep a step for the evidence, and count down a delay that was granted."""
+    """Keep a step as evidence; a step that changed files ends a delay."""
     notes = decision.notes
     left = 0 if signal.files_changed else notes.delay_left
     decision.notes = notes._replace(recent=opinion.with_step(notes.recent, signal), delay_left=left)
 
 
 def ends_delay(decision: "EventDecision") -> bool:
-    """Count one step of a delay; returns whether the stop that was delayed is due now."""
+    """Count one step of a delay. Returns whether the delayed stop is due now."""
     left = decision.notes.delay_left
     if left <= 0:
         return False
@@ -62,7 +62,7 @@ def request_opinion_if_hot(decision: "EventDecision", step: Step) -> None:
     """Request an opinion after this reply, once per incident, if the session is hot enough."""
     settings = settings_of(decision)
     heat = step.verdict.heat
-    if heat <= settings.ask_at / 2:  # that incident is over: the next one gets its own opinion
+    if heat <= settings.ask_at / 2:  # the incident is over: the next one gets another opinion
         decision.notes = decision.notes._replace(opinion="")
     if decision.notes.opinion or decision.lane_name or heat < settings.ask_at:
         return
@@ -70,11 +70,10 @@ def request_opinion_if_hot(decision: "EventDecision", step: Step) -> None:
     readings = policy.readings(step.circuit.memories, decision.tx.now_s)
     pairs = list(zip(policy.detectors, readings, strict=True))
     if any(detector.kind == "violation" and each.heat >= 1 for detector, each in pairs):
-        return  # a definite reason, such as the time or an operator: no opinion changes that
+        return  # a definite reason, such as a time limit or an operator: an opinion would not change it
     warm = sorted((each for each in readings if each.heat > 0), key=lambda each: -each.heat)
     notes, reasons = decision.notes, tuple(each.reason for each in warm)
-    known = (notes.agent, notes.task, heat, reasons, notes.tried, notes.recent)
-    evidence = StuckEvidence(*known)
+    evidence = StuckEvidence(notes.agent, notes.task, heat, reasons, notes.tried, notes.recent)
     name = f"{decision.tx.now_s:.3f}-{os.urandom(8).hex()}"
     decision.notes = notes._replace(opinion=name)
     decision.opinion_request = json.dumps(
@@ -83,13 +82,13 @@ def request_opinion_if_hot(decision: "EventDecision", step: Step) -> None:
 
 
 def wait_for(store: Store, name: str, root: str) -> None:
-    """Wait shortly for an opinion, if a session is stopped until it is applied."""
+    """Wait briefly for a requested opinion, if an escalation step is due."""
 
-    def look(inside: Transaction) -> str:
-        notes = Notes.load(inside.note)
+    def due_opinion(tx: Transaction) -> str:
+        notes = Notes.load(tx.note)
         return notes.opinion if notes.untended else ""
 
-    request = store.transact(name, look)
+    request = store.transact(name, due_opinion)
     if not _is_name(request):
         return
     due_s = time.monotonic() + WAIT_S
@@ -99,7 +98,7 @@ def wait_for(store: Store, name: str, root: str) -> None:
 
 
 def plan_with_opinion(decision: "EventDecision", plan: Interventions) -> Interventions | None:
-    """The plan for the next escalation step; `None`: the stop is delayed, and no step is taken."""
+    """The plan for the next escalation step; `None`: the opinion delays the stop, and no step is taken."""
     notes, settings = decision.notes, settings_of(decision)
     if not notes.opinion:
         return plan
@@ -109,7 +108,7 @@ def plan_with_opinion(decision: "EventDecision", plan: Interventions) -> Interve
         late = opinion.no_opinion("no answer before the next tool call", settings.source)
         decision.remark(decision.session, EventKind.SECOND_OPINION, late.sentence())
         return plan
-    delayed, sentence = opinion_found.ruled(notes.delays, settings)
+    delayed, sentence = opinion_found.decide_delay(notes.delays, settings)
     decision.session_circuit().send(
         Override(OPERATOR, sentence, reset=delayed, kind=EventKind.SECOND_OPINION)
     )
@@ -125,24 +124,25 @@ def plan_with_opinion(decision: "EventDecision", plan: Interventions) -> Interve
 
 
 def received_opinion(root: str, name: str, settings: SecondOpinion) -> Opinion | None:
-    """The opinion that was requested under a name; `None`: there is none yet."""
+    """The opinion that was requested under a name; `None`: it has not arrived yet."""
     if not _is_name(name):
         return None
-    return opinion.loaded(read_private(_answer_file(root, name), opinion.LARGEST_ANSWER), settings)
+    answer = read_private(_answer_file(root, name), opinion.MAX_ANSWER_BYTES)
+    return opinion.loaded(answer, settings)
 
 
 def start_request(request: str, root: str) -> None:
     """Request an opinion in a separate process, in the folder of the project. Raises OSError.
 
-    Not in that of the agent: it could hold another file of the name that the command has.
+    The agent's working directory could contain another file with the name of the command.
     """
     keep_out_of_git(os.path.dirname(folder_of(root)))
     make_private_folder(folder_of(root))
-    start_detached("opinions", root, given=request.encode())
+    start_detached("opinions", root, stdin=request.encode())
 
 
 def request_opinion(request: bytes, root: str) -> None:
-    """Request an opinion, and save it for the session's next hook: the work of the process."""
+    """Request an opinion, and save it for the session's next hook. Runs in the separate process."""
     from switchgear._opinion.consult import consult_in_thread  # noqa: PLC0415  no hook imports it
 
     data = json.loads(request)
@@ -154,8 +154,8 @@ def request_opinion(request: bytes, root: str) -> None:
 
 
 def main(words: list[str]) -> int:
-    """The process that requests an opinion: `detached.py …/opinions.py ROOT`, the request on its input."""
-    import signal  # noqa: PLC0415  no hook needs it
+    """The separate process: `detached.py …/opinions.py ROOT`, with the request on its standard input."""
+    import signal  # noqa: PLC0415  not needed in a hook
 
     signal.alarm(PROCESS_LIMIT_S)
     try:

@@ -140,26 +140,26 @@ def respond(
         must_watch or reply.interrupt or (reply.work_after is not None and reply.work_after.notice)
     ):
         # Before the response: the caller may end as soon as it has received it.
-        from switchgear._hooks.interrupt import agent_process, parent_of  # noqa: PLC0415  seldom
+        from switchgear._hooks.interrupt import agent_process, parent_of  # noqa: PLC0415  rarely needed
 
         pid = agent_process(agent, None if caller is None else parent_of(caller))
     claim_answer()
     code = _write(write, reply)
     try:
         if reply.interrupt and pid is not None:
-            from switchgear._hooks.interrupt import interrupt  # noqa: PLC0415  seldom
+            from switchgear._hooks.interrupt import interrupt  # noqa: PLC0415  rarely needed
 
             interrupt(agent, pid)
         if reply.work_after is not None:
-            from switchgear._hooks.after_reply import run  # noqa: PLC0415  seldom
+            from switchgear._hooks.after_reply import run  # noqa: PLC0415  rarely needed
 
             run(reply.work_after, pid)
         if must_watch and resident is not None and session is not None:
             resident.add(*session, pid, over_http=over_http)
         if committed:
-            from switchgear._hooks.after_reply import hand_over  # noqa: PLC0415  only after an event
+            from switchgear._hooks.after_reply import emit_in_background  # noqa: PLC0415  only after an event
 
-            hand_over(roots[-1], committed)
+            emit_in_background(roots[-1], committed)
         afterwards()
     except Exception:  # noqa: BLE001, S110  the response is written: nothing changes it
         pass
@@ -179,7 +179,7 @@ def open_store(config: HookConfig) -> Store:
         why = "each hook is a separate process, and memory is not shared"
         raise StoreUnavailable(url, why, "use sqlite:///path or redis://host")
     enable_site_packages()
-    from switchgear._stores.url import open_store as open_any  # noqa: PLC0415  seldom
+    from switchgear._stores.url import open_store as open_any  # noqa: PLC0415  rarely needed
 
     return open_any(url)
 

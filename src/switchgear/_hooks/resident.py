@@ -348,7 +348,7 @@ class Resident:
             connection.close()
 
     def _must_end(self) -> bool:
-        """Whether this process was told to end, or its files have changed: the next hook starts the new version."""
+        """Whether to end: a signal arrived, or files have changed, and the next hook starts the new version."""
         now_s = time.monotonic()
         if now_s >= self._checked_s + FILES_CHECK_S:
             self._checked_s = now_s
@@ -407,15 +407,13 @@ class Resident:
             return
         inode = os.stat(self._file + suffix).st_ino
         try:
-            self._serve_as_worker(listener, stores, context)
+            self._work(listener, stores, context)
         finally:
             with suppress(OSError):
                 if os.stat(self._file + suffix).st_ino == inode:
                     os.unlink(self._file + suffix)
 
-    def _serve_as_worker(
-        self, listener: socket.socket, stores: "Stores", context: list[bytes]
-    ) -> None:
+    def _work(self, listener: socket.socket, stores: "Stores", context: list[bytes]) -> None:
         listener.settimeout(WORKER_IDLE_S)
         for _ in range(MAX_WORKER_EVENTS):
             signal.alarm(0)
@@ -448,10 +446,8 @@ class Resident:
         head_size, raw_size = int(sizes[:8], 16), int(sizes[8:], 16)
         if head_size > client.MAX_HEADER_BYTES or raw_size > client.MAX_INPUT_BYTES + 1:
             return None
-        head, raw = (
-            client.read_exactly(connection, head_size),
-            client.read_exactly(connection, raw_size),
-        )
+        head = client.read_exactly(connection, head_size)
+        raw = client.read_exactly(connection, raw_size)
 
         def write(code: int, out: bytes, err: bytes, refusal: bytes) -> int:
             sizes = (code, len(out), len(err), len(refusal))
@@ -469,10 +465,8 @@ class Resident:
         agent, root, cwd = (os.fsdecode(word) for word in words[:3])
         event, new_context = words[3].decode(), [words[1], *words[4:]]
         began_s = float(event.partition(" ")[0])
-        over_http, agent = (
-            agent.startswith(client.HTTP_PREFIX),
-            agent.removeprefix(client.HTTP_PREFIX),
-        )
+        over_http = agent.startswith(client.HTTP_PREFIX)
+        agent = agent.removeprefix(client.HTTP_PREFIX)
         if agent not in AGENTS or (context is not None and context != new_context):
             return None  # the hook decides the event itself
         os.chdir(cwd)
@@ -578,28 +572,24 @@ class Resident:
             if not child:
                 self._in_child(lambda watched=watched: self._check_in_child(watched))  # type: ignore[misc]
             self._checking[child] = project
-            for (
-                each
-            ) in watched:  # checked again after this time, unless the process reports earlier
-                self._sessions[each.root, each.session] = each._replace(
-                    due_s=now_s + PROCESS_LIMIT_S
-                )
+            due_s = now_s + PROCESS_LIMIT_S  # unless the process reports earlier
+            for each in watched:
+                self._sessions[each.root, each.session] = each._replace(due_s=due_s)
 
     def _check_in_child(self, due: "list[WatchedSession]") -> None:
-        from switchgear._hooks import session_check as watched  # noqa: PLC0415
+        from switchgear._hooks import session_check  # noqa: PLC0415
 
-        def look(session: "WatchedSession") -> "CheckResult":
+        def check(session: "WatchedSession") -> "CheckResult":
             os.chdir(session.root)
-            return watched.check_session(session, self._pid)
+            return session_check.check_session(session, self._pid)
 
+        escalate = session_check.start_escalation_agent
         for each in due:
             os.environ.clear()
             os.environ.update(each.environ)
-            done = watched.check_and_act(
-                each, time.monotonic(), look, watched.start_escalation_agent
-            )
-            if done.ends == watched.AGENT_ENDED:
-                watched.mark_ended(each, self._pid)
+            done = session_check.check_and_act(each, time.monotonic(), check, escalate)
+            if done.ends == session_check.AGENT_ENDED:
+                session_check.mark_ended(each, self._pid)
             names = ("due_s", "failures", "interrupted_s", "heard_s", "is_noted", "is_idle")
             changes = {name: getattr(done.session, name) for name in names}
             self._send(
@@ -659,7 +649,7 @@ def _loaded_files() -> "dict[str, tuple[int, int, int]]":
 
 
 def _have_changed(files: "Mapping[str, tuple[int, int, int]]") -> bool:
-    """Whether any of these files has changed since."""
+
     return any(_file_state(path) != mark for path, mark in files.items())
 
 

@@ -1,21 +1,20 @@
-"""The same answers over HTTP, for agents that can post their hooks: no process has to start.
+"""Answers hooks over HTTP, for agents that can post their events instead of starting a process.
 
-An event is decided by the resident process, as one of a hook process is (`_hooks/resident.py`). Without
-one, the server decides it itself, by the same function, and starts a resident process for the next.
+The resident process decides the events, as it does for hook processes (`resident.py`). Without one, the server
+decides an event itself with the same function, and starts a resident process for the next event.
 
-Only for this machine and this user: it listens on 127.0.0.1, requires a token that is in a file of
-mode 0600, and refuses what a web page in a browser could send (another `Host`, any `Origin`). A
-request is bounded in size; reading all of it has one deadline and deciding about it another. Every
-request is answered, in a single write. Slow clients delay no other: they take up no place
-while they send, and when there are too many connections, the one that has been sending for longest
-is refused and closed.
+The server is for this machine and this user only: it listens on 127.0.0.1, requires a token that is stored in a
+file of mode 0600, and refuses requests that a web page in a browser could send (another `Host`, any `Origin`).
+The size of a request is limited; there is a deadline for reading it and another for deciding it. Every request is
+answered, in a single write. Slow clients do not delay others: a request uses a slot only after it has arrived,
+and when there are too many connections, the one that has been sending for longest is refused and closed.
 
-Agents treat every status but 2xx as approval. So a `POST` that is not decided, for whatever reason
-(a wrong token, host or path, no length, too many connections, a defect), gets status 200 and a body
-that refuses the call; it contains nothing about the project. Error statuses are for other methods.
+Agents treat every status but 2xx as an approval. So a `POST` that is not decided for any reason (a wrong token,
+host or path, no length, too many connections, a defect) gets status 200 and a body that refuses the call and
+contains nothing about the project. Only other methods get error statuses.
 
-- `POST /hooks/<agent>`: a hook's JSON in, the agent's own JSON out.
-- `GET /health`: whether it is there, and for which project.
+- `POST /hooks/<agent>`: receives the JSON of an event, returns the agent's own JSON.
+- `GET /health`: returns the project and the process id of the server.
 """
 
 import json
@@ -34,7 +33,7 @@ from switchgear._agents.fields import parsed
 from switchgear._agents.hook_protocol import BadInput, Reply
 from switchgear._agents.registry import dialect_of
 from switchgear._core.types import Event
-from switchgear._hooks.after_reply import RecordingStore, hand_over, start_escalation_agent
+from switchgear._hooks.after_reply import RecordingStore, emit_in_background, start_escalation_agent
 from switchgear._hooks.after_reply import run as run_after_reply
 from switchgear._hooks.client import event_id
 from switchgear._hooks.command import AGENTS
@@ -61,29 +60,29 @@ from switchgear._stores.base import Store
 
 HOST = "127.0.0.1"
 REQUEST_TIMEOUT_S = 10.0
-"""How long a client may take to send all of its request, from the first byte on."""
+"""Seconds for a client to send its request, from the first byte to the last."""
 IDLE_TIMEOUT_S = 60.0
-"""How long a connection without a request is kept."""
+"""Seconds for which a connection without a request is kept."""
 MAX_REQUESTS = 64
-"""Maximum number of requests decided at the same time; more are refused."""
+"""Maximum number of requests that are decided at the same time; further ones are refused."""
 MAX_CONNECTIONS = 192
-"""Connections that are open at the same time; for one more, the slowest sender is closed."""
+"""Maximum number of open connections; for a new one, the connection that has been sending for longest is closed."""
 DRAIN_TIMEOUT_S = 2.0
-"""How long the unused rest of a body is read, so that the client reads its answer."""
+"""Seconds for which the unused rest of a body is read, so that the client can read the answer."""
 RESIDENT_GRACE_S = 1.0
-"""How much later than the resident process the server answers an event that takes too long."""
+"""Seconds by which the server's deadline for an event is later than that of the resident process."""
 MAX_TOKEN_CHARS = 200
 MAX_UNAUTHORIZED_BYTES = 256 * 1024
-"""Bytes of a body without a valid token that are read, only to find out which event it is."""
+"""A larger body without a valid token is not read; a smaller one is read only for the name of its event."""
 MAX_DISCARDED_BYTES = 64 * 1024 * 1024
-"""Bytes of a too large body that are still read, and dropped."""
+"""Maximum number of bytes of a refused body that are read and discarded."""
 _OTHER_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"PATCH", b"DELETE", b"TRACE"))
 
 Ask = Callable[[str, str, bytes, float], tuple[int, bytes, bytes, bytes] | None]
-"""Agent, project, input and time of arrival to exit code, output, error output and refusal."""
+"""Receives agent, project, input and arrival time; returns exit code, standard output, standard error and refusal."""
 
 HOOK_CALL = b"POST /hooks/"
-"""The beginning of a connection that is not handed over."""
+"""The first bytes of a hook call; other connections can be handed over."""
 
 
 def _is_local(connection: socket.socket) -> bool:
@@ -96,15 +95,15 @@ class Answer(NamedTuple):
 
 
 class HookServer(ThreadingHTTPServer):
-    """Answers hooks of one project. Start it with `serve_forever`, stop it with `shutdown`.
+    """Answers the hooks of one project. Start it with `serve_forever`, stop it with `shutdown`.
 
-    - `root`: the project; `token`: what requests must bring; `port`: 0 picks a free one.
-    - `open_store`: gives the store that a configuration names; called from several threads.
-    - `ask`: queries the resident process, see `resident.ask`; default: the server decides itself.
-    - `start`: starts a resident process; called after an event that none has decided.
-    - `host`: the address to listen on. Hooks are answered on 127.0.0.1 only, whatever it is.
-    - `hand_over`: takes over connections that begin with anything but a hook call, and returns whether
-      it did; default: they are answered here.
+    - `root`: the project; `token`: the token that requests must contain; `port`: 0 selects a free port.
+    - `open_store`: opens the store of a configuration; called from several threads.
+    - `ask`: has the resident process decide an event, see `resident.ask`; default: the server decides it.
+    - `start`: starts a resident process; called after an event that the server decided.
+    - `host`: the address to listen on. Hooks are answered on 127.0.0.1 only, also for another address.
+    - `hand_over`: takes over a connection that does not begin with a hook call, and returns whether it did;
+      default: this server answers it.
     """
 
     daemon_threads = True
@@ -146,14 +145,14 @@ class HookServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def has_token(self, header: str | None) -> bool:
-        """Whether the token is valid; takes the same time either way."""
+        """Whether the token is valid, compared in constant time."""
         given = (header or "").removeprefix("Bearer ").strip().encode(errors="replace")
         return compare_digest(given[:MAX_TOKEN_CHARS], self._token)
 
     def decided_by_resident(self, agent: str, raw: bytes, began_s: float) -> Reply | None:
-        """The reply of the resident process; `None`: none has decided the event.
+        """The reply of the resident process; `None`: it did not decide the event.
 
-        Raises TimeoutError if it has the event, and does not reply in time.
+        Raises TimeoutError if it received the event and did not reply in time.
         """
         response = None if self._ask is None else self._ask(agent, self.root, raw, began_s)
         if response is None:
@@ -166,27 +165,21 @@ class HookServer(ThreadingHTTPServer):
         """Answer overdue requests and check silent sessions; called between requests."""
         now_s = monotonic()
         with self._lock:
-            overdue = [
-                connection
-                for connection in self._connections.values()
-                if connection.is_overdue(now_s)
-            ]
+            overdue = [each for each in self._connections.values() if each.is_overdue(now_s)]
         for connection in overdue:
             connection.answer_overdue()
         self.session_checks.start_due(now_s)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Accept a connection; if there are too many, close the one that has been sending for longest."""
+        """Accept a connection. If there are too many, close the one that has been sending for longest."""
         if self._was_handed_over(request):
             self.close_request(request)
             return
         with self._lock:
             slowest = None
             if len(self._connections) >= MAX_CONNECTIONS:
-                sending = [
-                    connection for connection in self._connections.values() if connection.is_sending
-                ]
-                slowest = min(sending, key=lambda connection: connection.since_s, default=None)
+                sending = [each for each in self._connections.values() if each.is_sending]
+                slowest = min(sending, key=lambda each: each.since_s, default=None)
                 if slowest is not None:
                     self._connections.pop(slowest.socket)
             is_full = len(self._connections) >= MAX_CONNECTIONS
@@ -205,7 +198,7 @@ class HookServer(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """End a connection; one that was handed over is only closed here."""
+        """Shut down a connection; one that was handed over is only closed in this process."""
         with self._lock:
             self._connections.pop(request, None)
             was_handed_over = request in self._handed_over
@@ -216,31 +209,29 @@ class HookServer(ThreadingHTTPServer):
             super().shutdown_request(request)
 
     def _was_handed_over(self, request: socket.socket) -> bool:
-        """Hand over a connection whose first bytes have arrived, without a thread for it."""
+        """Hand over a connection whose first bytes have arrived, without starting a thread for it."""
         if self.hand_over is None:
             return False
         try:
             first_bytes = request.recv(len(HOOK_CALL), socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except OSError:
             return False
-        is_other = bool(first_bytes) and not (
-            HOOK_CALL.startswith(first_bytes) and _is_local(request)
-        )
-        return is_other and self.hand_over(request, wait=False)
+        may_be_hook_call = HOOK_CALL.startswith(first_bytes) and _is_local(request)
+        return bool(first_bytes) and not may_be_hook_call and self.hand_over(request, wait=False)
 
     def forget(self, request: Any) -> None:
-        """Close this side of a connection that another process has taken over."""
+        """Stop tracking a connection that another process has taken over."""
         with self._lock:
             self._connections.pop(request, None)
             self._handed_over.add(request)
 
     def connection_state(self, request: Any) -> "_Connection":
-        """The state of a connection. One that was turned away counts as answered."""
+        """The state of a connection; a connection that was turned away counts as answered."""
         with self._lock:
             return self._connections.get(request) or _Connection(request, is_answered=True)
 
     def _check_session(self, session: str) -> CheckResult:
-        """Check a session of this project; others have another policy and plan."""
+        """Check a session, if it belongs to this project."""
         config = config_of(self.root)
         policy, plan = config.policy_for(note_name(session)), config.interventions
         mark = folder_id(self.root)
@@ -248,7 +239,7 @@ class HookServer(ThreadingHTTPServer):
         store: Any = RecordingStore(self.open_store(config), committed)
         result = check_unwatched_session(store, session, policy, plan, mark)
         if config.listens:
-            hand_over(self.root, committed)
+            emit_in_background(self.root, committed)
         return result
 
     def _sessions(self) -> list[str]:
@@ -261,19 +252,19 @@ class HookServer(ThreadingHTTPServer):
             start_escalation_agent(escalate, evidence, session, root=self.root)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is nothing to print."""
+        """Print nothing when a client closes its connection."""
 
 
 class _Connection:
-    """The state of one connection. Used by its thread and by the server's."""
+    """The state of one connection. Used by its own thread and the server's thread."""
 
     def __init__(self, request: socket.socket, *, is_answered: bool = False) -> None:
         self.socket = request
         self.since_s = monotonic()
-        """When it was opened, answered last, or began to be decided."""
+        """When the connection was opened, its last request was answered, or its current decision began."""
         self.is_sending = True
         self._deciding: tuple[str, Pending] | None = None
-        """The agent and the progress of the request that is being decided."""
+        """The agent and the state of the request that is being decided; `None`: none is."""
         self._is_answered = is_answered
         self._lock = Lock()
 
@@ -288,18 +279,18 @@ class _Connection:
             self.since_s = monotonic()
 
     def is_overdue(self, now_s: float) -> bool:
-        """Whether a decision takes longer than an agent may wait."""
+        """Whether the deadline of the request that is being decided has passed."""
         request = self._deciding
         return request is not None and now_s > request[1].due_s()
 
     def may_answer(self) -> bool:
-        """Whether the request is not answered yet; afterwards it counts as answered."""
+        """Whether the request is unanswered. From then on, the deadline does not answer it."""
         with self._lock:
             self._deciding = None
             return not self._is_answered
 
     def answer_overdue(self) -> None:
-        """Answer in place of its thread, by the last configuration; then close."""
+        """Answer the request that is being decided in place of its thread, and close the connection."""
         with self._lock:
             request, self._deciding = self._deciding, None
             self._is_answered = self._is_answered or request is not None
@@ -307,7 +298,7 @@ class _Connection:
             self._send_and_close(_answer(request[0], reply_at_deadline(*request)))
 
     def turn_away(self, why: str = "") -> None:
-        """Refuse without reading the rest, and close. Default reason: too many connections."""
+        """Refuse the request without reading the rest, and close. Default reason: too many connections."""
         with self._lock:
             was_answered, self._is_answered = self._is_answered, True
         if not was_answered:
@@ -315,7 +306,7 @@ class _Connection:
             self._send_and_close(refusal(AGENTS[0], why))
 
     def _send_and_close(self, answer: Answer) -> None:
-        # A client that does not read gets what fits into its buffer: the server does not wait.
+        # Does not wait for a client that does not read: it receives only what fits into its buffer.
         with suppress(OSError):
             self.socket.send(_as_bytes(answer, is_last=True), socket.MSG_DONTWAIT)
         with suppress(OSError):
@@ -323,14 +314,14 @@ class _Connection:
 
 
 class _BodyReader(RawIOBase):
-    """A connection's bytes, with one deadline for a whole request."""
+    """Reads the bytes of a connection, with one deadline for a whole request."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._until_s: float | None = None
 
     def wait_for_request(self) -> None:
-        """Reset the deadline: the next one begins with the first byte."""
+        """Reset the deadline; the next one starts with the first byte of the next request."""
         self._until_s = None
 
     def allow(self, seconds: float) -> None:
@@ -365,10 +356,10 @@ class _Handler(BaseHTTPRequestHandler):
     _unread = 0
 
     def setup(self) -> None:
-        """Responses are small, and clients wait for them."""
+        """Send responses without delay, because clients wait for them, and read with a deadline."""
         super().setup()
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._line = self.server.connection_state(self.request)
+        self._state = self.server.connection_state(self.request)
         self._reader = _BodyReader(self.connection)
         self.rfile.close()
         self.rfile = BufferedReader(self._reader, 1 << 16)
@@ -390,21 +381,20 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             first_bytes = self.connection.recv(len(HOOK_CALL), socket.MSG_PEEK)
         except OSError:
-            return True  # it ends as it does without anything to hand over
+            return True  # the handler reports the error
         return HOOK_CALL.startswith(first_bytes)
 
     def handle_one_request(self) -> None:
-        """One request; a client that takes too long gets an error."""
+        """Handle one request; a client that takes too long gets an error."""
         self._reader.wait_for_request()
-        self._line.wait_for_request()
+        self._state.wait_for_request()
         try:
             self._read_request()
         except TimeoutError:
             self.close_connection = True
             if self._reader.has_begun:
-                self._answer_incomplete(
-                    408, f"the request was not complete after {REQUEST_TIMEOUT_S:g} s"
-                )
+                why = f"the request was not complete after {REQUEST_TIMEOUT_S:g} s"
+                self._answer_incomplete(408, why)
 
     def _read_request(self) -> None:
         self.raw_requestline = b""
@@ -422,13 +412,13 @@ class _Handler(BaseHTTPRequestHandler):
                 method()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer an error of the HTTP parser in the same form as all others."""
+        """Answer an error of the HTTP parser in the same form as other errors."""
         self.close_connection = True
         status = int(code)
         self._answer_incomplete(status, explain or message or self.responses[status][0])
 
     def _answer_incomplete(self, status: int, why: str) -> None:
-        """Answer an incomplete request; one that may be a hook call is refused."""
+        """Answer a request that could not be read; if it may be a hook call, refuse the call."""
         is_other = self.raw_requestline.split(b" ")[0] in _OTHER_METHODS
         self._reply(_error(status, why) if is_other else refusal(AGENTS[0], why))
 
@@ -455,18 +445,18 @@ class _Handler(BaseHTTPRequestHandler):
                 answer = self._undecided_answer(agent, refused[1])
         except TimeoutError:
             raise
-        except Exception as error:  # noqa: BLE001  a connection that just closes approves the call
+        except Exception as error:  # noqa: BLE001  agents take a closed connection for an approval
             self.close_connection = True
             answer = refusal(agent, f"{type(error).__name__}: {error}")
         self._reply(answer)
         for each in afterwards:
-            with suppress(Exception):  # it is answered: what comes after changes nothing
+            with suppress(Exception):  # the request is answered already
                 each()
         if self._unread:
             self._discard_body()
 
     def _undecided_answer(self, agent: str, why: str) -> Answer:
-        """The answer to a call that is not checked; only its event name is read."""
+        """The answer to a request that is not checked; only the name of its event is read."""
         self.close_connection = True
         length = self._length() or 0
         if length > MAX_UNAUTHORIZED_BYTES:
@@ -478,7 +468,7 @@ class _Handler(BaseHTTPRequestHandler):
         return refusal(agent, why)
 
     def _header_error(self) -> tuple[int, str] | None:
-        """The status and the reason of a rejection by headers; `None`: the request is accepted."""
+        """The status and the reason if the headers are rejected; `None`: they are accepted."""
         allowed = {f"{HOST}:{self.server.port}", f"localhost:{self.server.port}"}
         if self.headers.get("Host", "").lower() not in allowed:
             return 403, "the Host must be this machine: 127.0.0.1 and the port"
@@ -489,7 +479,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _hook(self, agent: str, afterwards: list[Callable[[], object]]) -> Answer:
-        """Decide a call; `afterwards` receives the tasks to do once it is answered."""
+        """Decide a call; the tasks to do after the answer are added to `afterwards`."""
         try:
             raw = self._body(agent)
             if not self.server.request_slots.acquire(blocking=False):
@@ -497,32 +487,32 @@ class _Handler(BaseHTTPRequestHandler):
         except BadInput as error:
             self.close_connection = True
             pending, opener = Pending(), self.server.open_store
-            self._line.decide(agent, pending)
+            self._state.decide(agent, pending)
             why = str(error)
             return _answer(agent, refuse_unreadable(agent, why, self.server.root, opener, pending))
         began_s, committed = monotonic(), list[Event]()
         try:
-            self._line.decide(agent, Pending(began_s + RESIDENT_GRACE_S))
+            self._state.decide(agent, Pending(began_s + RESIDENT_GRACE_S))
             reply = self.server.decided_by_resident(agent, raw, began_s)
             if reply is not None:
                 return _answer(agent, reply)
             afterwards.append(self.server.start_resident)
             pending = Pending(event=event_id(began_s))
-            self._line.decide(agent, pending)
+            self._state.decide(agent, pending)
 
-            def recording(config: HookConfig) -> Store:
+            def open_recording(config: HookConfig) -> Store:
                 store = self.server.open_store(config)
                 return RecordingStore(store, committed) if config.listens else store
 
-            reply = answer(agent, raw, self.server.root, recording, pending)
+            reply = answer(agent, raw, self.server.root, open_recording, pending)
         except TimeoutError:
             return refusal(agent, "the resident process did not reply in time")
         finally:
             self.server.request_slots.release()
-        afterwards.append(lambda: hand_over(self.server.root, committed))
+        afterwards.append(lambda: emit_in_background(self.server.root, committed))
         work = reply.work_after
         if work is not None:
-            # The agent has no child process here: the server itself watches its session.
+            # The agent's process is unknown here: the server itself checks the session.
             if work.watch:
                 afterwards.append(lambda: self.server.session_checks.add(work.session))
             afterwards.append(lambda: run_after_reply(work, None))
@@ -553,7 +543,7 @@ class _Handler(BaseHTTPRequestHandler):
         return int(length) if length.isascii() and length.isdigit() and len(length) < 12 else None
 
     def _discard_body(self) -> None:
-        """Read the rest of a request, so that the client can read its answer."""
+        """Read the rest of a request, because some clients read the answer only after they have sent everything."""
         left = min(self._unread, MAX_DISCARDED_BYTES)
         self._reader.allow(DRAIN_TIMEOUT_S)
         with suppress(TimeoutError):
@@ -561,20 +551,20 @@ class _Handler(BaseHTTPRequestHandler):
                 left -= len(part)
 
     def _reply(self, answer: Answer) -> None:
-        if not self._line.may_answer():
-            self.close_connection = True  # it was answered when it was overdue
+        if not self._state.may_answer():
+            self.close_connection = True  # it was overdue, and is answered already
             return
         self.connection.settimeout(REQUEST_TIMEOUT_S)
         self.wfile.write(_as_bytes(answer, is_last=self.close_connection))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  its name in http.server
-        """Nothing: what happens is in the events."""
+        """Log nothing: events report what happens."""
 
 
 def _answer(agent: str, reply: Reply) -> Answer:
-    """A reply as JSON: what a process writes to standard error and its exit code become a message.
+    """A reply as JSON; the standard error and the exit code of a hook process become a message.
 
-    Without a message the agent continues: an empty object.
+    A reply without output is an empty object: the agent continues.
     """
     body = reply.stdout
     if not body and reply.stderr:
@@ -597,7 +587,7 @@ def _as_bytes(answer: Answer, *, is_last: bool) -> bytes:
 
 
 def refusal(agent: str, why: str) -> Answer:
-    """Refuse a call of which at most the agent is known."""
+    """Refuse a call whose event was not read."""
     agent = agent if agent in AGENTS else AGENTS[0]
     return _answer(agent, reply_without_event(agent, unreadable_ruling(why)))
 

@@ -17,7 +17,7 @@ from switchgear._core.types import Event, EventKind, Override, Record, Signal
 from switchgear._detectors import Silence
 from switchgear._hooks import after_reply, hook_config
 from switchgear._hooks import session as sessions
-from switchgear._hooks.after_reply import RecordingStore, hand_over
+from switchgear._hooks.after_reply import RecordingStore, emit_in_background
 from switchgear._hooks.interrupt import began_at
 from switchgear._hooks.process import open_store
 from switchgear._hooks.recompile import clear_recorded_tampering
@@ -230,9 +230,9 @@ class SessionChecks:
         with self._lock:
             due = [name for name, due_s in self._due_s.items() if due_s <= now_s]
         for session in due:
-            self._visit(session, now_s)
+            self._run_check(session, now_s)
 
-    def _visit(self, session: str, now_s: float) -> None:
+    def _run_check(self, session: str, now_s: float) -> None:
         next_check_s = MIN_SILENCE_S
         try:
             result = self._check(session)
@@ -337,9 +337,9 @@ def check_and_act(
     is_idle = not found.notes.works
     next_check_s = max(found.next_check_s, IDLE_CHECK_S) if is_idle else found.next_check_s
     after = watched._replace(failures=0, is_noted=True, is_idle=is_idle, due_s=now_s + next_check_s)
-    return CheckedSession(
-        after if watched.agent is None else _interrupt(after, watched.agent, found, now_s)
-    )
+    if watched.agent is not None:
+        after = _interrupt(after, watched.agent, found, now_s)
+    return CheckedSession(after)
 
 
 def _interrupt(
@@ -372,12 +372,12 @@ def check_session(watched: WatchedSession, watcher: int) -> CheckResult:
     agent = watched.agent
     if not watched.is_noted:
 
-        def note(inside: Transaction) -> None:
-            if inside.note is not None:
-                notes = sessions.Notes.load(inside.note)._replace(watcher=watcher)
+        def note(tx: Transaction) -> None:
+            if tx.note is not None:
+                notes = Notes.load(tx.note)._replace(watcher=watcher)
                 if agent is not None:
                     notes = notes._replace(pid=agent.pid, pid_began=agent.began)
-                inside.note = notes.dump()
+                tx.note = notes.dump()
 
         store.transact(sessions.note_name(watched.session), note)
     policy = config.policy_for(sessions.note_name(watched.session))
@@ -386,12 +386,12 @@ def check_session(watched: WatchedSession, watcher: int) -> CheckResult:
         found = stop_for_tampering(store, watched.session, policy, rules, config.tampered)
         clear_recorded_tampering(watched.root, config.tampered)
     elif agent is None:
-        plan, mark = config.interventions, folder_id(watched.root)
-        found = check_unwatched_session(store, watched.session, policy, plan, mark, watcher=watcher)
+        plan, root = config.interventions, folder_id(watched.root)
+        found = check_unwatched_session(store, watched.session, policy, plan, root, watcher=watcher)
     else:
         found = check_watched_session(store, watched.session, policy, config.interventions)
     if committed and config.listens:
-        hand_over(watched.root, committed)
+        emit_in_background(watched.root, committed)
     return found
 
 
@@ -407,11 +407,11 @@ def mark_ended(watched: WatchedSession, watcher: int) -> None:
     If the note names another watcher, the session continues, and nothing changes.
     """
     store = open_store(hook_config.config_of(watched.root))
-    store.transact(sessions.note_name(watched.session), lambda inside: end_session(inside, watcher))
+    store.transact(sessions.note_name(watched.session), lambda tx: end_session(tx, watcher))
 
 
-def end_session(inside: Transaction, watcher: int) -> None:
+def end_session(tx: Transaction, watcher: int) -> None:
     """Mark the session of a transaction as over if `watcher` watches it."""
-    notes = Notes.load(inside.note)
+    notes = Notes.load(tx.note)
     if notes.watcher == watcher:
-        inside.note = notes._replace(ended=True, watcher=None).dump()
+        tx.note = notes._replace(ended=True, watcher=None).dump()

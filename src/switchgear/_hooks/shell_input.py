@@ -1,7 +1,7 @@
-"""What was written to the running shells of a session, kept so that the next piece can be evaluated with it.
+"""Keeps the input that a session has written to running shells, so that the next input is checked with it.
 
-In a small file in Switchgear's own folder of the project, not in the store: rules are evaluated whether or not the
-store can be reached. Only sessions that write to running shells have one.
+It is in a small file in the project's `.switchgear` folder, not in the store, because rules are also evaluated
+while the store is unavailable. Only sessions that write to running shells have such a file.
 """
 
 import fcntl
@@ -17,23 +17,23 @@ from switchgear._rules.effects import typed_keys, types_into_shell
 from switchgear._stores.url import default_file
 
 LONGEST_INPUT = 65_536
-"""Characters that one shell may receive before a new one must be started."""
+"""Maximum number of characters that one shell may receive; then a new one must be started."""
 _MOVED = "\0"
-"""Replaces a key that makes the rest of the line unknown."""
+"""Stands for a key after which the content of the line is unknown."""
 _ENDS = "\r\n"
 _IGNORED = "\x04\x07\x0c\x11\x13\x1a\x1c"
-"""End of file, bell, redraw, flow control, suspend, quit: the line that is being typed stays as it is."""
+"""End of file, bell, redraw, flow control, suspend, quit: keys that do not change the current line."""
 
 
 class Typed(NamedTuple):
     text: str
-    """Complete lines, and the one that is being typed."""
+    """The complete lines and the current one."""
     unread: str = ""
-    """Why a line could not be read, if one could not."""
+    """Why a line could not be read; empty: all were read."""
 
 
 def typed(before: str, keys: str) -> Typed:
-    r"""What the shell has received after these keys; `before` is the `text` of the last time.
+    r"""What the shell has received after these keys; `before` is the earlier `text`.
 
     >>> typed("cd src\nr", "m x\x7fy\n").text
     'cd src\nrm y\n'
@@ -75,7 +75,7 @@ def _keys(text: str) -> list[str]:
 
 
 def _apply_key(line: str, key: str) -> str:
-    """The line after one key that does not end it."""
+    """The current line after a key that does not end it."""
     if key in {"\x7f", "\x08"}:
         return line[:-1]
     if key in {"\x03", "\x15"}:
@@ -92,9 +92,9 @@ def _apply_key(line: str, key: str) -> str:
 
 LONGEST_START = 4_000
 OLD_S = 7 * 86_400.0
-"""Age at which the input of an abandoned session is removed."""
+"""Seconds after which the file of an unused session is removed."""
 MOST_SHELLS = 16
-"""Shells of a session, and commands that started one, of which the input is kept."""
+"""Maximum number of shells of a session whose input is kept, and of commands that started one."""
 LARGEST_FILE = 4_000_000
 LOCKED_S = 1.0
 UNKEPT = "earlier input of this shell is unknown, so only whole lines are checked"
@@ -110,16 +110,16 @@ _COMMANDS = ("command", "cmd")
 
 
 class Piece(NamedTuple):
-    """A piece of input to a running shell, with the calls that are judged instead of it."""
+    """Input to a running shell, as the calls that are checked in its place."""
 
     calls: tuple[Mapping[str, Any], ...]
-    """The inputs of equivalent calls: one for each shell that may receive it."""
+    """The arguments of equivalent calls, one for each shell that may receive the input."""
     unread: str
-    """Why it cannot be judged, if it cannot."""
+    """Why the input cannot be checked; empty: it can."""
 
 
 def keep_start(facts: HookFacts, root: str) -> None:
-    """Remember a call that may start a program which later receives input. Never raises."""
+    """Save a call that may start a program to which input is written later. Never raises."""
     args = facts.args if isinstance(facts.args, dict) else {}
     command = next((args[key] for key in _COMMANDS if key in args), "")
     text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
@@ -134,7 +134,7 @@ def keep_start(facts: HookFacts, root: str) -> None:
 
 
 def piece(facts: HookFacts, root: str) -> Piece | None:
-    """What a call writes to a running shell, with all earlier input; `None`: it writes to none."""
+    """The input that a call writes to a running shell, after all earlier input; `None`: it writes none."""
     name = types_into_shell(facts.tool, facts.args)
     if name is None:
         return None
@@ -154,7 +154,7 @@ def piece(facts: HookFacts, root: str) -> Piece | None:
 
 
 def keep_piece(facts: HookFacts, root: str) -> None:
-    """Remember a piece that `piece` has found and that was admitted. Never raises."""
+    """Save the input of a call, after `piece` was checked and admitted. Never raises."""
     name = types_into_shell(facts.tool, facts.args)
     with suppress(OSError, ValueError), _saved_input(facts, root) as kept:
         shells, shell = kept["shells"], _shell_of(facts.args)
@@ -170,9 +170,9 @@ def _shell_of(args: Any) -> str:
 
 @contextmanager
 def _saved_input(facts: HookFacts, root: str) -> Iterator[dict[str, Any]]:
-    """What is kept of a session, to be read and changed by one hook at a time.
+    """The saved input of a session, locked; changes are written at the end.
 
-    Raises OSError or ValueError where it cannot be read, locked or written.
+    Raises OSError or ValueError if the file cannot be read, locked or written.
     """
     folder = os.path.dirname(default_file(root))
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -211,7 +211,7 @@ def _remove_old(folder: str, now_s: float) -> None:
 
 
 def _check_saved(data: Any) -> dict[str, Any]:
-    """Raises ValueError for anything but what is written here."""
+    """Return the data of a file. Raises ValueError if it does not have the form that is written here."""
     fields = data if type(data) is dict else {}
     shells, starts = fields.get("shells"), fields.get("starts")
     is_ours = (

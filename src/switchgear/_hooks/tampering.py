@@ -1,9 +1,8 @@
-"""What has changed of the files that guard a project without an operator, and its repair.
+"""Finds and reverts changes to the files that guard a project, if no operator made them.
 
-Settings and plugins with Switchgear hooks are repaired whenever they are found changed: without them
-nothing else would guard. A configuration file is different, because people edit it while an agent
-works: what is not trusted has no effect anyway. It is reverted only if it changed during a tool
-call; a change between calls is left as it is, and waits for `switchgear trust`.
+Settings and plugins with Switchgear hooks are always repaired, because nothing is guarded without them. A
+configuration file is reverted only if it changed during a tool call. People edit it while an agent works, so a
+change between calls is left as it is: it has no effect until the user runs `switchgear trust`.
 """
 
 import os
@@ -24,7 +23,7 @@ _MAX_PACKED_BYTES = 50_000_000
 
 
 def watched_refs(root: str) -> list[str]:
-    """The folders and files that change when a reference of saved work does."""
+    """The folders and files that change when a git reference of saved work changes."""
     git = common_dir(root)
     refs = {} if git is None else remembered_refs(git)
     if git is None or not refs:
@@ -34,30 +33,30 @@ def watched_refs(root: str) -> list[str]:
 
 
 def repair_refs(root: str) -> Repaired:
-    """Put every remembered reference back to its commit, if that is still there."""
+    """Restore every remembered git reference to its commit, if the commit still exists."""
     git = common_dir(root)
     refs = {} if git is None else remembered_refs(git)
     if git is None or not refs:
         return Repaired()
-    now = _current_commits(git, refs)
-    done: list[str] = []
-    left = dict(refs)
+    current = _current_commits(git, refs)
+    lines: list[str] = []
+    kept_refs = dict(refs)
     for name, commit in refs.items():
-        if now.get(name) == commit:
+        if current.get(name) == commit:
             continue
-        what = "was deleted" if name not in now else "was moved"
+        what = "was deleted" if name not in current else "was moved"
         try:
-            # A symbolic reference in its place would move the branch that it names.
+            # --no-deref: a symbolic reference put in its place must not move another branch.
             update = ["update-ref", "--no-deref", name, commit]
             for words in (["cat-file", "-e", f"{commit}^{{commit}}"], update):
                 run_git(Path(git), [f"--git-dir={git}", *words], deadline=Deadline(TIMEOUT_S))
-            done.append(f"saved work {name} {what}: restored")
+            lines.append(f"saved work {name} {what}: restored")
         except GitError:
-            del left[name]
-            done.append(f"saved work {name} {what}, and could not be restored")
-    if left != refs:
-        write_refs(git, left)
-    return Repaired(tuple(done))
+            del kept_refs[name]
+            lines.append(f"saved work {name} {what}, and could not be restored")
+    if kept_refs != refs:
+        write_refs(git, kept_refs)
+    return Repaired(tuple(lines))
 
 
 def _current_commits(git: str, refs: dict[str, str]) -> dict[str, str]:
@@ -84,13 +83,13 @@ def _current_commits(git: str, refs: dict[str, str]) -> dict[str, str]:
 class TamperingResult(NamedTuple):
     reverted: tuple[str, ...]
     failed: tuple[str, ...]
-    """What could not be reverted, and why: the session is stopped until it can be."""
+    """What could not be reverted, and why: sessions are stopped until it can be."""
     unsettled: bool
-    """Whether a changed configuration was seen only by a process that watches."""
+    """Whether a configuration changed at an unknown time; the next event determines what to do."""
     seen: str
-    """The digest of a changed configuration that was there outside a call; empty: none."""
+    """The digest of a configuration that was changed outside tool calls; empty: none."""
     watched: list[str]
-    """The files whose change is noticed by the next hook."""
+    """The files whose changes the next hook must notice."""
     copied: list[str]
     """The files that have a saved copy."""
 
@@ -103,24 +102,24 @@ def revert_tampering(
     copied: Sequence[str] = (),
     trusted: str | None = None,
 ) -> TamperingResult:
-    """Look at everything that guards the project at `root`, and revert what no operator did.
+    """Check all files that guard the project at `root`, and revert changes that no operator made.
 
-    `copied` are the files that had a saved copy at the last look, `trusted` the configuration that
-    was in effect.
+    - `seen`: the field of the last result; `during_call`: see `hook_config.config_of`.
+    - `copied`: the files that had a saved copy at the last check.
+    - `trusted`: the configuration file that was in effect.
     """
-    reverted = [
-        f"the saved copy of {path} was removed" for path in saved_copies.missing_copies(copied)
-    ]
+    lost = saved_copies.missing_copies(copied)
+    reverted = [f"the saved copy of {path} was removed" for path in lost]
     if trusted is not None and not is_own(trusted) and is_lost(trusted):
         reverted.append(f"the record that {trusted} is trusted was removed")
     failed: list[str] = []
     watched: list[str] = []
-    for step in (saved_copies.repair, repair_refs):
+    for repair in (saved_copies.repair, repair_refs):
         try:
-            done = step(root)
-            reverted += done.done
-            failed += done.failed
-        except Exception as error:  # noqa: BLE001  a guard that cannot check must report it
+            repaired = repair(root)
+            reverted += repaired.done
+            failed += repaired.failed
+        except Exception as error:  # noqa: BLE001  a failed check must be reported
             failed.append(f"the files that guard {root} could not be checked: {error}")
     changed = _changed_config(root)
     unsettled, now_seen = False, ""
@@ -144,7 +143,7 @@ def revert_tampering(
 
 
 def _changed_config(root: str) -> tuple[Trusted, str] | None:
-    """The trusted record of a configuration whose file has changed, and the digest of the file; or `None`."""
+    """The trust record of a changed configuration file and the file's digest; `None`: none has changed."""
     for path in candidates(root):
         record = record_of(path)
         if record is None:
@@ -156,24 +155,24 @@ def _changed_config(root: str) -> tuple[Trusted, str] | None:
 
 
 def _revert(record: Trusted) -> str:
-    """Restore the trusted content; the changed text is kept aside."""
+    """Restore the trusted content, and keep a copy of the changed file. Returns a sentence about it."""
     path = record.path
-    now = content(path)
-    what = "was removed or made unreadable" if now is None else "was changed"
-    aside = "" if now is None else saved_copies.keep_changed_file(path, now)
-    kept = f", and the changed text is in {aside}" if aside else ""
+    current = content(path)
+    what = "was removed or made unreadable" if current is None else "was changed"
+    changed_copy = "" if current is None else saved_copies.keep_changed_file(path, current)
+    kept = f", and the changed text is in {changed_copy}" if changed_copy else ""
     data = record.text.encode()
-    if os.path.basename(path) == PROJECT and now is not None:
-        data = _with_trusted_tables(now.decode(errors="replace"), record.text).encode()
+    if os.path.basename(path) == PROJECT and current is not None:
+        data = _with_trusted_tables(current.decode(errors="replace"), record.text).encode()
         if digest_of(path, data) != record.digest:
             data = record.text.encode()
     saved_copies.write_without_links(os.path.dirname(path), path, data, 0o644)
     return f"{path} {what} during a tool call: the trusted content was restored{kept}"
 
 
-def _with_trusted_tables(now: str, good: str) -> str:
-    """The current `pyproject.toml` with the Switchgear tables of the trusted one."""
-    rest = [part for part in _tables(now) if not _is_ours(part)]
+def _with_trusted_tables(current: str, good: str) -> str:
+    """The current `pyproject.toml`, with its Switchgear tables replaced by those of the trusted one."""
+    rest = [part for part in _tables(current) if not _is_ours(part)]
     ours = [part for part in _tables(good) if _is_ours(part)]
     text = "".join(rest)
     return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}{''.join(ours)}"

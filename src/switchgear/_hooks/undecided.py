@@ -195,9 +195,8 @@ class Pending:
         """The ruling if nothing more can be decided, according to the stage reached so far."""
         facts = self.facts
         if self.refusal is not None:
-            return self.refusal._replace(
-                remark=self.refusal.remark or undecided_remark(why, "refused")
-            )
+            remark = self.refusal.remark or undecided_remark(why, "refused")
+            return self.refusal._replace(remark=remark)
         if facts is not None and facts.moment is not Moment.BEFORE_TOOL:
             return undecided_ruling(why, ADMIT, facts)
         if self.judged_s is None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, lines_since
+from switchgear._agents.hook_protocol import DEFAULT_WINDOW, AnswerUsage, new_lines
 from switchgear._agents.registry import usages_in
 from switchgear._hooks import hook_config
 from switchgear._hooks.open_calls import ReadPosition
@@ -37,7 +37,7 @@ class ModelPrices(NamedTuple):
     def cost_micros(self, tokens: Sequence[int]) -> int | None:
         """The cost of `tokens`: input, output, and the parts of the input read from and written to the cache.
 
-        >>> Card(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros((1_100, 20, 1_000, 0))
+        >>> ModelPrices(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros((1_100, 20, 1_000, 0))
         900
         """
         if self.unknown:
@@ -121,14 +121,14 @@ def charge(
     position: ReadPosition, reader: TranscriptReader, now_s: float
 ) -> tuple[ReadPosition, UsageCharge]:
     """Read what a transcript has gained since `position`. Returns the new position and what to charge."""
-    offset, lines = lines_since(reader.transcript, position.offset)
+    offset, lines = new_lines(reader.transcript, position.offset)
     charged = dict(position.charged)
     spent: dict[str, list[int]] = {}
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(reader.since_s))
     latest: AnswerUsage | None = None
     model = reader.model or position.model
     for used in usages_in(reader.agent, lines):
-        if used.window != 0 and (reader.is_sub_agent or not used.aside):
+        if used.window != 0 and (reader.is_sub_agent or not used.of_sub_agent):
             latest = used
         model = used.model or model
         before = charged.pop(used.id, (0, 0, 0, 0))
@@ -147,16 +147,16 @@ def charge(
 def _charge_for(
     reader: TranscriptReader, spent: dict[str, list[int]], latest: AnswerUsage | None, now_s: float
 ) -> UsageCharge:
-    price_cache = {name: prices_of(name, reader.folder, now_s) for name in spent}
+    prices = {name: prices_of(name, reader.folder, now_s) for name in spent}
     micros: int | None = None
     for name, tokens in spent.items():
-        cost = price_cache[name].cost_micros(tokens)
+        cost = prices[name].cost_micros(tokens)
         if cost is not None:
             micros = cost + (micros or 0)
-    unpriced = {name: prices.unknown for name, prices in price_cache.items() if prices.unknown}
+    unpriced = {name: each.unknown for name, each in prices.items() if each.unknown}
     used = None
     if latest is not None:
-        listed = price_cache.get(latest.model, ModelPrices()).window
+        listed = prices.get(latest.model, ModelPrices()).window
         window = latest.window or reader.context_tokens or listed or DEFAULT_WINDOW
         used = min(1.0, (latest.tokens.input + latest.tokens.output) / window)
     return UsageCharge(used, micros, unpriced)

@@ -1,7 +1,7 @@
-"""Requests the second opinion: cache, budget, then the command or the model, within a time limit.
+"""Requests a second opinion: from the cache, or within budget and time limit from the command or the model.
 
-Nothing here raises for what the other side does: a failure, a timeout, a malformed answer and an
-exhausted budget are all `Opinion("none", why)`, and the stop stands.
+Failures of the command or the model do not raise: an error, a timeout, an invalid answer or an exhausted budget is
+`Opinion("none", why)`, and the agent is stopped.
 """
 
 import fcntl
@@ -31,9 +31,9 @@ from switchgear._agents.prices import cost_of
 from switchgear._opinion import opinion
 from switchgear._opinion.opinion import (
     ANTHROPIC,
-    LARGEST_ANSWER,
+    MAX_ANSWER_BYTES,
     NONE,
-    REVIEWS,
+    REVIEW_VARIABLE,
     ModelAnswer,
     Opinion,
     SecondOpinion,
@@ -43,20 +43,20 @@ from switchgear._system.files import make_private_folder, read_private, write_pr
 from switchgear._text.redact import redact
 
 FOLDER = "opinions"
-"""The folder beside the store with requests, answers, the cache and what was spent."""
+"""The folder beside the store with answers, the cache and the spend."""
 DAY_S = 86_400.0
-MOST_TOKENS = 400
-"""Tokens that a model may answer with."""
-_KEPT_FILES = 200
-_LOOK_S = 0.1
-_END_S = 2.0
-"""Maximum time to wait for the end of a command whose answer is no longer needed: it must not outlive this process."""
-_RUN_ENDS = "not waited for: the run ends"
-_LEDGER = "spent.json"
+MAX_TOKENS = 400
+"""Maximum number of tokens of a model's answer."""
+_MAX_FILES = 200
+_POLL_S = 0.1
+_END_TIMEOUT_S = 2.0
+"""Seconds to wait for the end of a command whose answer is no longer needed; it must not outlive this process."""
+_RUN_ENDED = "not waited for: the run ends"
+_LEDGER_NAME = "spent.json"
 
 
 class NoOpinion(Exception):
-    """No usable answer, with the reason."""
+    """There is no usable answer, with the reason."""
 
 
 def consult(
@@ -66,13 +66,13 @@ def consult(
     cwd: str,
     environ: Mapping[str, str] | None = None,
     *,
-    gives_up: Callable[[], bool] = lambda: False,
+    is_abandoned: Callable[[], bool] = lambda: False,
 ) -> Opinion:
-    """Request an opinion, and wait for it at most `settings.timeout_s`.
+    """Request an opinion, and wait for it for at most `settings.timeout_s`.
 
-    - `folder`: where cache and budget are kept, for this user alone.
-    - `cwd`: where a command runs.
-    - `gives_up`: whether an answer no longer matters; then the command is ended.
+    - `folder`: the private folder of the cache and the budget.
+    - `cwd`: the working directory of a command.
+    - `is_abandoned`: returns whether the answer is no longer needed; then the command is ended.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -87,7 +87,7 @@ def consult(
         due_s = time.monotonic() + settings.timeout_s
         if settings.command is not None:
             answer = ModelAnswer(
-                _from_command(settings, request, cwd, environ, due_s, gives_up=gives_up)
+                _from_command(settings, request, cwd, environ, due_s, is_abandoned=is_abandoned)
             )
         else:
             answer = _from_model(settings, request, environ, due_s)
@@ -96,7 +96,7 @@ def consult(
         _settle(settings, request, folder, found.cost_micros)
         if found.verdict != NONE:
             write_private(cache_file, opinion.dumped(found).encode())
-        _tidy(folder)
+        _remove_old_files(folder)
     except NoOpinion as error:
         return no_opinion(str(error), settings.source)
     except (OSError, ValueError) as error:
@@ -109,28 +109,30 @@ def consult_in_thread(
     request: Mapping[str, Any],
     folder: str,
     cwd: str,
-    gives_up: Callable[[], bool] = lambda: False,
+    is_abandoned: Callable[[], bool] = lambda: False,
 ) -> Opinion:
-    """The same for a process that must not hang, whatever the other side does.
+    """Like `consult`, but returns in time even if the command or the model API blocks.
 
-    `gives_up` tells, several times a second, whether an answer no longer matters.
+    `is_abandoned` is called several times per second.
     """
     answers: list[Opinion] = []
-    asking = threading.Thread(
-        target=lambda: answers.append(consult(settings, request, folder, cwd, gives_up=gives_up)),
+    thread = threading.Thread(
+        target=lambda: answers.append(
+            consult(settings, request, folder, cwd, is_abandoned=is_abandoned)
+        ),
         name="switchgear-second-opinion",
         daemon=True,
     )
-    asking.start()
+    thread.start()
     due_s, why = time.monotonic() + settings.timeout_s + 1.0, ""
     while not why:
-        asking.join(_LOOK_S)
+        thread.join(_POLL_S)
         if answers:
             return answers[0]
-        if gives_up():
-            why = _RUN_ENDS
-            asking.join(0.0 if settings.command is None else _END_S)
-        elif not asking.is_alive() or time.monotonic() >= due_s:
+        if is_abandoned():
+            why = _RUN_ENDED
+            thread.join(0.0 if settings.command is None else _END_TIMEOUT_S)
+        elif not thread.is_alive() or time.monotonic() >= due_s:
             why = f"no answer within {settings.timeout_s:g} s"
     return no_opinion(why, settings.source)
 
@@ -139,14 +141,14 @@ def consult_in_thread(
 
 
 def _cache_file(settings: SecondOpinion, request: Mapping[str, Any], folder: str, cwd: str) -> str:
-    made = [settings.command, *_times_of_files(settings.command or "", cwd), settings.model]
-    identity = [made, settings.api, {**request, "heat": 0}]
+    source = [settings.command, *_modification_times(settings.command or "", cwd), settings.model]
+    identity = [source, settings.api, {**request, "heat": 0}]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     return os.path.join(folder, f"cache-{key}.json")
 
 
-def _times_of_files(command: str, cwd: str) -> list[int]:
-    """When the files that a command names were changed: an edited script is asked again."""
+def _modification_times(command: str, cwd: str) -> list[int]:
+    """The modification times of the files that a command names, so that an edited script is run again."""
     found: list[int] = []
     with suppress(ValueError):
         for word in shlex.split(command):
@@ -162,12 +164,12 @@ def _cached_opinion(settings: SecondOpinion, path: str) -> Opinion | None:
         return None
     if not 0 <= age_s < settings.cache_s:
         return None
-    found = opinion.loaded(read_private(path, LARGEST_ANSWER), settings)
+    found = opinion.loaded(read_private(path, MAX_ANSWER_BYTES), settings)
     return None if found is None else found._replace(source=f"{settings.source}{opinion.CACHED}")
 
 
 class SpendLedger(NamedTuple):
-    """What the last 24 hours have used. Immutable."""
+    """The calls and the spend since `began_s`, for at most 24 hours. Immutable."""
 
     began_s: float = 0.0
     calls: int = 0
@@ -175,7 +177,7 @@ class SpendLedger(NamedTuple):
 
     @classmethod
     def load(cls, data: bytes, now_s: float) -> "SpendLedger":
-        """The ledger of a file; a new one where it is older than a day. Raises ValueError if it is damaged."""
+        """The ledger in a file, or a new one if it is older than a day. Raises ValueError if it is damaged."""
         try:
             values = json.loads(data)
             found = cls(float(values["began_s"]), int(values["calls"]), int(values["micros"]))
@@ -186,8 +188,8 @@ class SpendLedger(NamedTuple):
 
 @contextmanager
 def _ledger(folder: str) -> Iterator[tuple[SpendLedger, str]]:
-    """The ledger while no other process changes it."""
-    path = os.path.join(folder, _LEDGER)
+    """The ledger and its path, locked against other processes."""
+    path = os.path.join(folder, _LEDGER_NAME)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -197,7 +199,7 @@ def _ledger(folder: str) -> Iterator[tuple[SpendLedger, str]]:
 
 
 def _read_ledger(path: str) -> SpendLedger:
-    """What was spent. Raises `NoOpinion` where that cannot be read: it may be the whole budget."""
+    """The ledger. Raises `NoOpinion` if it cannot be read, because the budget may be exhausted."""
     if not os.path.lexists(path):
         return SpendLedger(time.time())
     data = read_private(path, 4096)
@@ -215,7 +217,7 @@ def _write_ledger(path: str, ledger: SpendLedger) -> None:
 
 
 def _reserve(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -> str:
-    """Reserve a call and its highest cost; returns why not, or an empty text."""
+    """Reserve a call and its maximum cost. Returns why not; empty: it is reserved."""
     with _ledger(folder) as (ledger, path):
         if ledger.calls >= settings.calls_per_day:
             return f"{ledger.calls} opinions in 24 h (limit {settings.calls_per_day})"
@@ -231,7 +233,7 @@ def _reserve(settings: SecondOpinion, request: Mapping[str, Any], folder: str) -
 def _settle(
     settings: SecondOpinion, request: Mapping[str, Any], folder: str, cost_micros: int | None
 ) -> None:
-    """Replace the reserved cost by the real one; an unknown one keeps the reservation."""
+    """Replace the reserved cost by the actual one; if that is unknown, keep the reservation."""
     if cost_micros is None:
         return
     with _ledger(folder) as (ledger, path):
@@ -240,12 +242,12 @@ def _settle(
 
 
 def _highest_cost(settings: SecondOpinion, request: Mapping[str, Any]) -> int:
-    """What one call costs at most; 0: its price is not known, and only the calls are limited."""
+    """The maximum cost of a call; 0: the price is unknown, and only the number of calls is limited."""
     if settings.model is None:
         return 0
     text = opinion.prompt(request) + opinion.SYSTEM
-    tokens = math.ceil(len(text.encode()) / 2)  # no tokenizer makes more than one of two bytes
-    return cost_of([Usage(settings.model, tokens, MOST_TOKENS)]).micros or 0
+    tokens = math.ceil(len(text.encode()) / 2)  # a token has at least two bytes on average
+    return cost_of([Usage(settings.model, tokens, MAX_TOKENS)]).micros or 0
 
 
 def _cost(settings: SecondOpinion, answer: ModelAnswer) -> int | None:
@@ -257,19 +259,19 @@ def _cost(settings: SecondOpinion, answer: ModelAnswer) -> int | None:
     return cost_of([usage]).micros
 
 
-def _tidy(folder: str) -> None:
-    """Remove the oldest files beyond a few hundred."""
+def _remove_old_files(folder: str) -> None:
+    """Remove the oldest answers and cache files beyond `_MAX_FILES`."""
     with suppress(OSError):
         found = [entry for entry in os.scandir(folder) if entry.name.endswith(".json")]
-        found = [entry for entry in found if entry.name != _LEDGER]
-        if len(found) <= _KEPT_FILES:
+        found = [entry for entry in found if entry.name != _LEDGER_NAME]
+        if len(found) <= _MAX_FILES:
             return
         found.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime)
-        for entry in found[: len(found) - _KEPT_FILES]:
+        for entry in found[: len(found) - _MAX_FILES]:
             os.unlink(entry.path)
 
 
-# The other side
+# The command and the model
 
 
 def _from_command(
@@ -279,7 +281,7 @@ def _from_command(
     environ: Mapping[str, str],
     due_s: float,
     *,
-    gives_up: Callable[[], bool],
+    is_abandoned: Callable[[], bool],
 ) -> str:
     argv = shlex.split(settings.command or "")
     if not argv:
@@ -293,19 +295,19 @@ def _from_command(
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=cwd or None,
-            env={**environ, REVIEWS: "1"},
+            env={**environ, REVIEW_VARIABLE: "1"},
             start_new_session=True,
         )
     pipe = cast("IO[bytes]", process.stdout).fileno()
 
     def read(left_s: float) -> bytes | None:
         due_s = time.monotonic() + left_s
-        while not select.select([pipe], [], [], min(left_s, _LOOK_S))[0]:
+        while not select.select([pipe], [], [], min(left_s, _POLL_S))[0]:
             if process.poll() is not None:
                 ready = select.select([pipe], [], [], 0.0)[0]
                 return os.read(pipe, 65_536) if ready else b""  # a child may still hold the pipe
-            if gives_up():
-                raise NoOpinion(_RUN_ENDS)
+            if is_abandoned():
+                raise NoOpinion(_RUN_ENDED)
             if time.monotonic() >= due_s:
                 return None
         return os.read(pipe, 65_536)
@@ -328,19 +330,19 @@ def _from_command(
 
 
 def _read_all(read: Callable[[float], bytes | None], due_s: float, timeout_s: float) -> bytes:
-    """The parts that `read(left_s)` returns, up to an empty one; `None`: none came in that time."""
+    """All data from `read(left_s)`, which returns empty bytes at the end, and `None` if none arrived in time."""
     found = b""
     while (left_s := due_s - time.monotonic()) > 0 and (part := read(left_s)) is not None:
         if not part:
             return found
         found += part
-        if len(found) > LARGEST_ANSWER:
-            raise NoOpinion(f"the answer is larger than {LARGEST_ANSWER // 1024} KiB")
+        if len(found) > MAX_ANSWER_BYTES:
+            raise NoOpinion(f"the answer is larger than {MAX_ANSWER_BYTES // 1024} KiB")
     raise NoOpinion(f"no answer within {timeout_s:g} s")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The key must not follow a redirect to another host."""
+    """Follows no redirects, which could send the key to another host."""
 
     def redirect_request(self, *arguments: Any) -> None:
         del arguments
@@ -360,12 +362,12 @@ def _from_model(
         headers |= {"x-api-key": key, "anthropic-version": "2023-06-01"}
     else:
         url, headers = f"{base}/chat/completions", {**headers, "authorization": f"Bearer {key}"}
-    data = json.dumps(opinion.body(settings, request, MOST_TOKENS)).encode()
-    asking = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  checked
+    data = json.dumps(opinion.body(settings, request, MAX_TOKENS)).encode()
+    http_request = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  checked
     direct = [urllib.request.ProxyHandler({})] if is_local else []
     opener = urllib.request.build_opener(_NoRedirects, *direct)
     try:
-        with opener.open(asking, timeout=max(0.1, due_s - time.monotonic())) as response:
+        with opener.open(http_request, timeout=max(0.1, due_s - time.monotonic())) as response:
             raw = _read_all(lambda _: response.read1(65_536), due_s, settings.timeout_s)
     except urllib.error.HTTPError as error:
         with error:
@@ -374,16 +376,16 @@ def _from_model(
         raise NoOpinion(f"no answer within {settings.timeout_s:g} s") from None
     except (urllib.error.URLError, http.client.HTTPException) as error:
         raise NoOpinion(f"the model API cannot be reached: {redact(str(error))}") from None
-    found = opinion.answer_in(settings.api, parsed(raw))
+    found = opinion.model_answer(settings.api, parsed(raw))
     if found is None:
         raise NoOpinion("the model API answered without a text")
     return found
 
 
 def _check_url(url: str, variable: str) -> bool:
-    """Refuse what is no HTTP address, and plain HTTP to another machine: it would show the key.
+    """Raise `NoOpinion` for an invalid URL, and for plain HTTP to another machine, which would expose the key.
 
-    Returns whether it is an address of this machine, which no proxy must see either.
+    Returns whether it is an address of this machine; such requests do not use a proxy.
     """
     try:
         parts = urlsplit(url)
@@ -391,7 +393,7 @@ def _check_url(url: str, variable: str) -> bool:
     except ValueError:
         raise NoOpinion(f"${variable} contains no URL") from None
     is_local = host == "localhost"
-    with suppress(ValueError):  # a name
+    with suppress(ValueError):  # a host name
         is_local = is_local or ipaddress.ip_address(host).is_loopback
     if not host or parts.scheme not in ({"https", "http"} if is_local else {"https"}):
         raise NoOpinion(f"${variable} must be https://, or http:// to this machine")

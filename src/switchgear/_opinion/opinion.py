@@ -1,7 +1,7 @@
 """The request and the answer of a second opinion. Pure.
 
-The answer comes from a model, or from a command that may pass on what a model wrote: it is hostile text.
-Whatever does not have the documented form counts as no opinion, so that the stop stands.
+The answer comes from a model, or from a command that may pass on the text of a model, so it is untrusted. An answer
+that does not have the documented form counts as no opinion, and the agent is stopped.
 """
 
 import json
@@ -20,23 +20,24 @@ CONFIRM, DELAY, HINT, NONE = "confirm", "delay", "hint", "none"
 VERDICTS = (CONFIRM, DELAY, HINT)
 ANTHROPIC, OPENAI = "anthropic", "openai"
 APIS = (ANTHROPIC, OPENAI)
-REVIEWS = "SWITCHGEAR_SECOND_OPINION"
-"""Set for a command that gives an opinion: no agent that it starts is reviewed itself."""
-LEAST_HEAT = 0.7
-"""No opinion is requested below this heat: nothing is about to be stopped."""
-LONGEST_TIMEOUT_S = 120.0
-MOST_STEPS = 50
-LONGEST_REASON = 200
-LONGEST_HINT = 300
-LARGEST_ANSWER = 64 * 1024
+REVIEW_VARIABLE = "SWITCHGEAR_SECOND_OPINION"
+"""Set for the command that gives an opinion, so that agents that it starts are not reviewed."""
+MIN_HEAT = 0.7
+"""The lowest heat at which an opinion can be requested."""
+MAX_TIMEOUT_S = 120.0
+MAX_DELAY_STEPS = 50
+MAX_REASON_CHARS = 200
+MAX_HINT_CHARS = 300
+MAX_ANSWER_BYTES = 64 * 1024
 KEPT_STEPS = 8
-"""The last steps of an agent that a request shows."""
-_LONGEST_STEP = 300
+"""The number of last steps in a request."""
+_MAX_STEP_CHARS = 300
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/=_-]{20,}")
-_ALIKE = re.compile(r"[a-z]+|[A-Z]+|[0-9]+")
-_CHANGES = 0.3
-"""Changes per character: a quarter in long names in CamelCase, almost half in hexadecimal numbers, more in Base64."""
-_OPAQUE = "[redacted]"
+_SAME_CLASS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+")
+_MIN_CHANGES = 0.3
+"""Minimum changes between character classes, per character, of a random word. Long names in CamelCase have 0.25,
+hexadecimal numbers almost 0.5, Base64 more."""
+_REDACTED = "[redacted]"
 _KEY_VARIABLES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _URL_VARIABLES = {ANTHROPIC: "ANTHROPIC_BASE_URL", OPENAI: "OPENAI_BASE_URL"}
 _URLS = {ANTHROPIC: "https://api.anthropic.com", OPENAI: "https://api.openai.com/v1"}
@@ -52,24 +53,24 @@ class SecondOpinion(NamedTuple):
     """A command without a shell: reads the request as JSON on stdin, writes the verdict as JSON."""
     model: str | None = None
     api: str = ANTHROPIC
-    """How the model is called: `anthropic` (Messages) or `openai` (chat completions)."""
+    """The API of the model: `anthropic` (Messages) or `openai` (chat completions)."""
     key_env: str | None = None
-    """The environment variable with the API key; `None`: that of the API's own SDK."""
+    """The environment variable with the API key; `None`: that of the API's SDK."""
     base_url_env: str | None = None
-    """The environment variable with the base URL; `None`: that of the API's own SDK."""
-    ask_at: float = LEAST_HEAT
+    """The environment variable with the base URL; `None`: that of the API's SDK."""
+    ask_at: float = MIN_HEAT
     """The heat from which an opinion is requested: 0.7 to 1."""
     timeout_s: float = 20.0
-    """Seconds until an answer counts as none."""
+    """Seconds to wait for an answer."""
     max_delays: int = 1
-    """Delays that are granted until the user's next message."""
+    """Maximum number of delays until the user's next message."""
     delay_steps: int = 10
-    """Steps that one delay grants at most."""
+    """Maximum number of steps of a delay."""
     calls_per_day: int = 50
     budget_micros: int = 500_000
-    """What all opinions may cost in 24 hours."""
+    """Maximum cost of all opinions in 24 hours, in millionths of a dollar."""
     cache_s: float = 3600.0
-    """Seconds for which the same evidence has the same answer."""
+    """Seconds for which an answer is used again for the same evidence."""
 
     @property
     def key_variable(self) -> str:
@@ -92,38 +93,38 @@ class SecondOpinion(NamedTuple):
     SecondOpinion, assigned=(), updated=()
 )  # passes the signature on, which are the keys of the section
 def second_opinion(**given: Any) -> SecondOpinion:
-    """The source of second opinions before a stuck agent is stopped: a command, or a model over HTTP."""
-    asked = SecondOpinion(**given)
+    """The settings of second opinions before a stuck agent is stopped: from a command, or a model over HTTP."""
+    settings = SecondOpinion(**given)
     for name in ("command", "model"):
-        if getattr(asked, name) is not None:
-            values.check_text(f"SecondOpinion.{name}", getattr(asked, name))
+        if getattr(settings, name) is not None:
+            values.check_text(f"SecondOpinion.{name}", getattr(settings, name))
     for name in ("key_env", "base_url_env"):
-        text = getattr(asked, name)
+        text = getattr(settings, name)
         is_name = isinstance(text, str) and text.isascii() and text.isidentifier()
         if text is not None and not is_name:
             raise ValueError(
                 f"SecondOpinion.{name} is {text!r}: it must be the name of an environment variable"
             )
-    values.check_one_of("SecondOpinion.api", asked.api, APIS)
-    if not LEAST_HEAT <= values.check_number("SecondOpinion.ask_at", asked.ask_at) <= 1.0:
-        rule = f"it must be from {LEAST_HEAT} to 1"
-        raise ValueError(f"SecondOpinion.ask_at is {asked.ask_at!r}: {rule}")
-    if values.check_seconds("SecondOpinion.timeout_s", asked.timeout_s) > LONGEST_TIMEOUT_S:
-        rule = f"it must be at most {LONGEST_TIMEOUT_S:g} s"
-        raise ValueError(f"SecondOpinion.timeout_s is {asked.timeout_s!r}: {rule}")
+    values.check_one_of("SecondOpinion.api", settings.api, APIS)
+    if not MIN_HEAT <= values.check_number("SecondOpinion.ask_at", settings.ask_at) <= 1.0:
+        rule = f"it must be from {MIN_HEAT} to 1"
+        raise ValueError(f"SecondOpinion.ask_at is {settings.ask_at!r}: {rule}")
+    if values.check_seconds("SecondOpinion.timeout_s", settings.timeout_s) > MAX_TIMEOUT_S:
+        rule = f"it must be at most {MAX_TIMEOUT_S:g} s"
+        raise ValueError(f"SecondOpinion.timeout_s is {settings.timeout_s!r}: {rule}")
     for name in ("max_delays", "delay_steps", "calls_per_day", "budget_micros"):
-        values.check_int(f"SecondOpinion.{name}", getattr(asked, name))
-    if asked.delay_steps > MOST_STEPS:
-        rule = f"it must be at most {MOST_STEPS}"
-        raise ValueError(f"SecondOpinion.delay_steps is {asked.delay_steps!r}: {rule}")
-    cache_s = values.check_seconds("SecondOpinion.cache_s", asked.cache_s)
-    return asked._replace(
-        ask_at=float(asked.ask_at), timeout_s=float(asked.timeout_s), cache_s=cache_s
+        values.check_int(f"SecondOpinion.{name}", getattr(settings, name))
+    if settings.delay_steps > MAX_DELAY_STEPS:
+        rule = f"it must be at most {MAX_DELAY_STEPS}"
+        raise ValueError(f"SecondOpinion.delay_steps is {settings.delay_steps!r}: {rule}")
+    cache_s = values.check_seconds("SecondOpinion.cache_s", settings.cache_s)
+    return settings._replace(
+        ask_at=float(settings.ask_at), timeout_s=float(settings.timeout_s), cache_s=cache_s
     )
 
 
 class StuckEvidence(NamedTuple):
-    """The evidence against a session, already redacted."""
+    """The evidence that an agent is stuck, redacted."""
 
     agent: str = ""
     task: str = ""
@@ -135,39 +136,41 @@ class StuckEvidence(NamedTuple):
     """The last steps, one line each, the oldest first."""
 
     def request(self, settings: SecondOpinion) -> dict[str, Any]:
-        """The request as JSON values: what a command reads on its standard input."""
+        """The request as JSON values, as a command receives it on standard input."""
         return {
             "version": 1,
             "agent": redact(self.agent, 80),
-            "task": _evidence(self.task, 200),
+            "task": _redacted_evidence(self.task, 200),
             "heat": round(min(self.heat, 1.0), 2),
-            "indicators": [_evidence(each, 400) for each in self.indicators[:16]],
+            "indicators": [_redacted_evidence(each, 400) for each in self.indicators[:16]],
             "tried": [redact(each, 40) for each in self.tried[:8]],
-            "steps": [_evidence(each, _LONGEST_STEP) for each in self.steps[-KEPT_STEPS:]],
+            "steps": [
+                _redacted_evidence(each, _MAX_STEP_CHARS) for each in self.steps[-KEPT_STEPS:]
+            ],
             "verdicts": list(VERDICTS),
             "most_steps": settings.delay_steps,
         }
 
 
-def _evidence(text: str, longest: int) -> str:
+def _redacted_evidence(text: str, longest: int) -> str:
     return _without_opaque_words(redact(text, longest))
 
 
 def _without_opaque_words(text: str) -> str:
-    """The text without words that look random: half a key, a key in Base64, a password without a name.
+    """The text without words that look random, such as a part of a key or a password without a name.
 
-    A reviewer needs none of them, and the evidence may leave the machine.
+    A reviewer does not need them, and the evidence may leave the machine.
     """
-    return _LONG_WORD.sub(lambda found: _OPAQUE if _is_opaque(found[0]) else found[0], text)
+    return _LONG_WORD.sub(lambda found: _REDACTED if _is_opaque(found[0]) else found[0], text)
 
 
 def _is_opaque(word: str) -> bool:
-    """Whether a word changes between small letters, capitals and digits as often as random ones do."""
-    return len(_ALIKE.findall(word)) - 1 >= _CHANGES * len(word)
+    """Whether a word changes between lower case, upper case and digits as often as random words do."""
+    return len(_SAME_CLASS.findall(word)) - 1 >= _MIN_CHANGES * len(word)
 
 
 def with_step(steps: tuple[str, ...], signal: Signal) -> tuple[str, ...]:
-    """The lines of the evidence with one more for the step of an agent, if the signal has one.
+    """The lines of the evidence, with another one if the signal has a step of an agent.
 
     >>> from switchgear._core.types import AgentStep
     >>> with_step((), Signal(ok=False, error="Error 2", step=AgentStep("Bash", "make test")))
@@ -179,32 +182,32 @@ def with_step(steps: tuple[str, ...], signal: Signal) -> tuple[str, ...]:
     result = {True: "ok", False: "failed", None: "unknown"}[signal.ok]
     outcome = redact(signal.error or step.result or step.thought or "", 140)
     line = f"{step.tool or 'text'} {redact(step.args, 120)} -> {result}: {outcome}"
-    return (*steps, redact(line, _LONGEST_STEP))[-KEPT_STEPS:]
+    return (*steps, redact(line, _MAX_STEP_CHARS))[-KEPT_STEPS:]
 
 
 CACHED = ", cached"
-"""What the source of an earlier answer to the same request ends with."""
+"""Suffix of the source if the answer is an earlier one to the same request."""
 
 
 class Opinion(NamedTuple):
     verdict: str = NONE
     reason: str = ""
-    """Why; of `none`: what went wrong."""
+    """Why; with the verdict `none`, what went wrong."""
     hint: str = ""
     steps: int = 0
-    """Of a delay: how many steps it grants."""
+    """The number of steps of a delay."""
     source: str = ""
     cost_micros: int | None = None
 
     def sentence(self) -> str:
-        """The opinion as the reason of an event: the verdict is its first word."""
+        """The opinion as the reason of an event; the first word is the verdict."""
         extra = f" by up to {self.steps} steps" if self.verdict == DELAY else ""
         hint = f'; hint: "{self.hint}"' if self.hint else ""
         why = self.reason or "no reason given"
         return f"{self.verdict}{extra}: {why}{hint} ({self.source or 'second opinion'})"
 
-    def ruled(self, used: int, settings: SecondOpinion) -> tuple[bool, str]:
-        """Whether it delays the stop, given the number of delays used, and the reason of the event."""
+    def decide_delay(self, used: int, settings: SecondOpinion) -> tuple[bool, str]:
+        """Whether the opinion delays the stop, and the reason of the event. `used`: the delays granted so far."""
         if self.verdict != DELAY or used < settings.max_delays:
             return self.verdict == DELAY, self.sentence()
         why = f"not granted: {used} of {settings.max_delays} delays are used"
@@ -222,12 +225,12 @@ def verdict_of(sentence: str) -> str:
 
 
 def no_opinion(why: str, source: str = "") -> Opinion:
-    """No opinion, with the reason: the stop stands."""
-    return Opinion(NONE, redact(why, LONGEST_REASON), source=source)
+    """No opinion, with the reason; the agent is stopped."""
+    return Opinion(NONE, redact(why, MAX_REASON_CHARS), source=source)
 
 
 def parsed(text: str, settings: SecondOpinion) -> Opinion:
-    """The opinion that an answer holds. Whatever is not of the documented form is no opinion.
+    """The opinion in an answer. An answer that does not have the documented form is no opinion.
 
     >>> parsed('{"verdict": "delay", "reason": "a build runs", "steps": 99}', SecondOpinion("x")).steps
     10
@@ -239,9 +242,9 @@ def parsed(text: str, settings: SecondOpinion) -> Opinion:
     verdict = found.get("verdict")
     if verdict not in VERDICTS or not isinstance(verdict, str):
         return no_opinion(f"the answer has no verdict of {', '.join(VERDICTS)}", source)
-    reason, hint = _safe(found.get("reason"), LONGEST_REASON), ""
+    reason, hint = _safe_line(found.get("reason"), MAX_REASON_CHARS), ""
     if verdict == HINT:
-        hint = _safe(found.get("hint"), LONGEST_HINT)
+        hint = _safe_line(found.get("hint"), MAX_HINT_CHARS)
         if not hint:
             return no_opinion("the verdict is 'hint', and there is no text under 'hint'", source)
     steps = 0
@@ -257,14 +260,14 @@ def dumped(opinion: Opinion) -> str:
 
 
 def loaded(text: str | bytes | None, settings: SecondOpinion) -> Opinion | None:
-    """The inverse of `dumped`, checked like an answer; `None`: it cannot be used."""
-    if text is None or len(text) > LARGEST_ANSWER:
+    """The inverse of `dumped`, validated like an answer; `None`: it is invalid."""
+    if text is None or len(text) > MAX_ANSWER_BYTES:
         return None
     data = fields.parsed(text)
     if not isinstance(data, dict):
         return None
     if data.get("verdict") == NONE:
-        return no_opinion(_safe(data.get("reason"), LONGEST_REASON), settings.source)
+        return no_opinion(_safe_line(data.get("reason"), MAX_REASON_CHARS), settings.source)
     found = parsed(json.dumps(data), settings)
     if str(data.get("source")).endswith(CACHED):
         found = found._replace(source=f"{settings.source}{CACHED}")
@@ -272,14 +275,14 @@ def loaded(text: str | bytes | None, settings: SecondOpinion) -> Opinion | None:
 
 
 def for_agent(hint: str) -> str:
-    """A hint as a text for the agent: marked as a suggestion of another model, in quotes."""
+    """A hint as a text for the agent, quoted and marked as the suggestion of a reviewer."""
     quoted = hint.replace('"', "'").rstrip(". ")
     return f'A reviewer suggests: "{quoted}"'
 
 
 def _object_in(text: str) -> Mapping[str, Any] | None:
-    """The JSON object of an answer; models like to put a fence or a sentence around it."""
-    text = text[:LARGEST_ANSWER]
+    """The JSON object in an answer; models often put a code fence or a sentence around it."""
+    text = text[:MAX_ANSWER_BYTES]
     for part in (text, text[text.find("{") : text.rfind("}") + 1]):
         found = fields.parsed(part)
         if isinstance(found, dict):
@@ -287,8 +290,8 @@ def _object_in(text: str) -> Mapping[str, Any] | None:
     return None
 
 
-def _safe(value: object, longest: int) -> str:
-    """Hostile text as one safe line without secrets; what is no text is empty."""
+def _safe_line(value: object, longest: int) -> str:
+    """Untrusted text as one redacted line; empty for anything but a string."""
     if not isinstance(value, str):
         return ""
     return " ".join(redact(value, longest).split())
@@ -311,7 +314,7 @@ SYSTEM = (
 
 
 def prompt(request: Mapping[str, Any]) -> str:
-    """The evidence for a model, as a fenced JSON object."""
+    """The evidence as a prompt: a JSON object in a code fence."""
     shown = {key: value for key, value in request.items() if key not in {"version", "verdicts"}}
     return f"The evidence:\n```json\n{json.dumps(shown, ensure_ascii=False, indent=1)}\n```"
 
@@ -338,8 +341,8 @@ class ModelAnswer(NamedTuple):
     output_tokens: int = 0
 
 
-def answer_in(api: str, data: Any) -> ModelAnswer | None:
-    """The answer in a response of the API; `None`: it has none."""
+def model_answer(api: str, data: Any) -> ModelAnswer | None:
+    """The answer in a response of the API; `None`: it has no text."""
     if api == ANTHROPIC:
         parts = [part for part in fields.objects(at(data, "content")) if part.get("type") == "text"]
         texts = [part.get("text") for part in parts]

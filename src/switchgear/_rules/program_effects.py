@@ -106,7 +106,7 @@ class Effects(NamedTuple):
     alters: tuple[str, ...] = ()
     """Paths whose permissions, owner or name change, with everything below them."""
     sweeps: tuple[str, ...] = ()
-    """What git discards, as `kind:folder`; the kinds are those of `_hooks.git_state.swept`."""
+    """What git discards, as `kind:folder`; the kinds are those of `_hooks.git_state.discarded_file`."""
     patches: tuple[str, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     """The programs that run, each with its words; the first word is a name without a folder."""

@@ -54,7 +54,7 @@ class Reviewer:
             found = consult_in_thread(
                 settings, request, str(state_folder / FOLDER), folder, run_ends
             )
-        granted, sentence = found.ruled(self._delays, settings)
+        granted, sentence = found.decide_delay(self._delays, settings)
         circuit.send(
             Override("second opinion", sentence, reset=granted, kind=EventKind.SECOND_OPINION)
         )

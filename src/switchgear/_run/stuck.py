@@ -219,7 +219,8 @@ def given_up(store: Store, loop: str, plan: Interventions) -> str | None:
     """The escalation steps tried for a loop, if none is left; `None`: some are left, or the store is lost."""
     with suppress(StoreError):
         return store.transact(
-            escalation_key(loop), lambda tx: escalation.given_up(tx.apply, loop, plan.step_names)
+            escalation_key(loop),
+            lambda tx: escalation.exhausted_steps(tx.apply, loop, plan.step_names),
         )
     return None
 
@@ -262,10 +263,10 @@ class StuckResponse:
         self._circuit = panel.breaker(self._session, policy)
         self._reviewer: Reviewer | None = None
         if dependencies.second_opinion is not None:
-            from switchgear._opinion.opinion import REVIEWS  # noqa: PLC0415  only where configured
+            from switchgear._opinion.opinion import REVIEW_VARIABLE  # noqa: PLC0415  only where configured
             from switchgear._run import second_opinion  # noqa: PLC0415
 
-            if not os.environ.get(REVIEWS):
+            if not os.environ.get(REVIEW_VARIABLE):
                 self._reviewer = second_opinion.Reviewer(dependencies.second_opinion, context)
 
     def watch(self, context: IterationContext, before: str | None) -> StuckWatch:
@@ -363,9 +364,8 @@ class StuckResponse:
         step_names = self._plan.step_names
 
         def work(tx: Transaction) -> StepTaken:
-            if chosen is None:
-                return escalation.take_next_step(tx.apply, self._loop, step_names, why)
-            return escalation.take(tx.apply, self._loop, step_names, _STEP_OF[chosen], why)
+            step_name = None if chosen is None else _STEP_OF[chosen]
+            return escalation.take_step(tx.apply, self._loop, step_names, why, step_name)
 
         try:
             return self._panel.store.transact(escalation_key(self._loop), work)

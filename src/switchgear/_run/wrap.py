@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from switchgear._agents.supervisor import children, send
+from switchgear._agents.supervisor import children, send_signal
 from switchgear._run.exit_reasons import EXIT_CODES, ExitReason
 
 SITE = Path(__file__).parent / "wrap_site"
@@ -226,10 +226,10 @@ def _wait_for_end(
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     """End the command and all its descendants: SIGTERM, then SIGKILL."""
-    send(_family(process.pid), signal.SIGTERM)
+    send_signal(_family(process.pid), signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE_S)
-    send(_family(process.pid), signal.SIGKILL)
+    send_signal(_family(process.pid), signal.SIGKILL)
     process.wait()
 
 

@@ -1,9 +1,9 @@
-"""The escalation against stuck agents: each step is tried once per incident.
+"""The escalation for stuck agents: each step is tried once per incident.
 
-An incident begins when an agent is found stuck and ends with measured progress. The steps tried are
-kept in a separate circuit: a step is recorded as a failure, progress as a success, so
-`failures in a row` are the steps since the last progress. The circuit opens with the last step,
-until a manual reset. So the steps are stored, shown and reset like any circuit, and survive a crash.
+An incident begins when an agent is found to be stuck and ends with measured progress. The steps taken are recorded
+on a separate circuit: a step is a failure and progress is a success, so that the consecutive failures are the steps
+since the last progress. The circuit opens with the last step, until a manual reset. So the steps are stored,
+displayed and reset like any circuit, and survive a crash.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from switchgear._detectors import ConsecutiveFailures
 
 NUDGE, RESET, ESCALATE, SKIP = "nudge", "reset", "escalate", "skip"
 STEP_NAMES = (NUDGE, RESET, ESCALATE, SKIP)
-"""All steps in order: a hint, a fresh start, hand over, giving up the task."""
+"""All steps in order: a hint, a fresh start, a handover to the escalation agent, giving up the task."""
 
 HINT = "Try a different approach"
 HELPER = "the escalation agent"
-"""The name of the agent or command that takes over, in texts."""
+"""The default name of the escalation agent in texts."""
 
 Apply = Callable[[str, Policy, Message], Step]
-"""Applies a message to a circuit, in a transaction: `Transaction.apply` of a store."""
+"""Applies a message to a circuit in a transaction: `Transaction.apply` of a store."""
 
 _NO_CHANGE = Record(Signal(count=0))
 
@@ -32,27 +32,27 @@ class Interventions(NamedTuple):
     """The escalation plan for stuck agents: the section `interventions` of the configuration. Immutable."""
 
     when_alone: tuple[str, ...] = STEP_NAMES
-    """The steps taken, in order, when no user is there to choose."""
+    """The steps to take, in order, if no user chooses one."""
     hint: str = HINT
     """The text of a nudge."""
     extend_s: float = 300.0
-    """Seconds that "extend timeout" grants."""
+    """Seconds by which "extend timeout" extends the time limit."""
     escalate: str | None = None
     """The escalation agent: the name of an agent, or a command; `None`: the step is left out."""
     helper: str = HELPER
-    """Its name in texts."""
+    """The name of the escalation agent in texts."""
     ask_s: float = 60.0
-    """Seconds to wait for an answer at the terminal, before the escalation decides."""
+    """Seconds to wait for an answer at the terminal before the next step is taken automatically."""
 
     in_runs: bool = False
     """Whether `switchgear run` detects stuck agents by default."""
 
     progress: bool = True
-    """Whether the progress detectors are used, besides the stuck score."""
+    """Whether the progress detectors are used in addition to the stuck score."""
 
     @property
     def step_names(self) -> tuple[str, ...]:
-        """The steps that can be taken: `escalate` only where configured, and `skip` last."""
+        """The steps that can be taken: `escalate` only if an escalation agent is configured, and `skip` last."""
         left_out = {SKIP} if self.escalate else {SKIP, ESCALATE}
         return (*dict.fromkeys(name for name in self.when_alone if name not in left_out), SKIP)
 
@@ -79,7 +79,7 @@ class StepTaken(NamedTuple):
 
 
 def escalation_key(subject: str) -> str:
-    """The circuit of the escalation for a session, a loop or a task, named by its circuit.
+    """The name of the escalation's circuit for the circuit of a session, a loop or a task.
 
     >>> escalation_key("session/7f3a")
     'ladder/session/7f3a'
@@ -88,19 +88,19 @@ def escalation_key(subject: str) -> str:
 
 
 def escalation_policy(step_names: Sequence[str]) -> Policy:
-    """The policy of an escalation: it opens with its last step, until a manual reset."""
+    """The policy of the escalation's circuit: it opens with the last step, until a manual reset."""
     return Policy([ConsecutiveFailures(len(step_names))], Latched())
 
 
 def tried(circuit: Circuit) -> tuple[str, ...]:
-    """The steps of the current incident; none: there is no incident."""
-    row: int = circuit.memories[0]
-    texts = [failure.error or "" for failure in circuit.failures[-row:]] if row else []
+    """The steps taken in the current incident; empty: there is no incident."""
+    count: int = circuit.memories[0]
+    texts = [failure.error or "" for failure in circuit.failures[-count:]] if count else []
     return tuple(text.partition(":")[0] for text in texts)
 
 
 def next_step_name(step_names: Sequence[str], before: Sequence[str]) -> str:
-    """The first step that was not tried; after the last one, the last one.
+    """The first step that was not taken yet; the last one if all were.
 
     >>> next_step_name(STEP_NAMES, ["nudge"]), next_step_name(STEP_NAMES, STEP_NAMES)
     ('reset', 'skip')
@@ -108,38 +108,35 @@ def next_step_name(step_names: Sequence[str], before: Sequence[str]) -> str:
     return next((step_name for step_name in step_names if step_name not in before), step_names[-1])
 
 
-def take_next_step(apply: Apply, subject: str, step_names: Sequence[str], why: str) -> StepTaken:
-    """Take the next step, and record it with the evidence. In one transaction.
-
-    To be called once for each trip of the subject's circuit.
-    """
-    return take(apply, subject, step_names, None, why)
-
-
-def take(
-    apply: Apply, subject: str, step_names: Sequence[str], step_name: str | None, why: str
+def take_step(
+    apply: Apply,
+    subject: str,
+    step_names: Sequence[str],
+    why: str,
+    step_name: str | None = None,
 ) -> StepTaken:
-    """Take the step that an operator chose, regardless of earlier steps; it is not repeated automatically.
+    """Take a step, and record it with the evidence `why`. Call it in a transaction, once per trip.
 
-    `None`: the next one; where none is left to try, nothing is recorded.
+    `step_name`: the step that an operator chose, whatever was taken before; default: the next step. A step that
+    was taken already is not recorded again.
     """
     key, policy = escalation_key(subject), escalation_policy(step_names)
     before = tried(apply(key, policy, _NO_CHANGE).circuit)
     step_name = step_name or next_step_name(step_names, before)
     if step_name == SKIP:  # the last step, skipping those between
-        left = [each for each in step_names if each not in before]
+        missing = [each for each in step_names if each not in before]
     else:
-        left = [step_name] if step_name not in before else []
-    for each in left:
+        missing = [step_name] if step_name not in before else []
+    for each in missing:
         apply(key, policy, Record(Signal(ok=False, error=f"{each}: {why}")))
     return StepTaken(step_name, before)
 
 
 def progressed(apply: Apply, subject: str, step_names: Sequence[str]) -> bool:
-    """Record measured progress: start over. Returns whether that ended an incident.
+    """Record measured progress, which ends an incident. Returns whether there was one.
 
-    Call it after files changed, more tests passed or the score fell; never because of a claim of
-    the agent. An escalation without steps left stays open until a manual reset.
+    Call it when files changed, more tests passed or the score fell, not when the agent claims progress. An
+    escalation that has taken all steps stays open until a manual reset.
     """
     key, policy = escalation_key(subject), escalation_policy(step_names)
     circuit = apply(key, policy, _NO_CHANGE).circuit
@@ -149,7 +146,7 @@ def progressed(apply: Apply, subject: str, step_names: Sequence[str]) -> bool:
     return True
 
 
-def given_up(apply: Apply, subject: str, step_names: Sequence[str]) -> str | None:
-    """The steps tried, if none is left; `None`: some are left."""
+def exhausted_steps(apply: Apply, subject: str, step_names: Sequence[str]) -> str | None:
+    """The steps taken, as a text, if none is left; `None`: some are left."""
     step = apply(escalation_key(subject), escalation_policy(step_names), _NO_CHANGE)
     return None if step.verdict.admitted else f"tried {', '.join(tried(step.circuit))}"

@@ -53,6 +53,7 @@ def one_line(text: str, longest: int = _MAX_CHARS) -> str:
 def approximate_duration(seconds: float) -> str:
     """A duration for display: `45 seconds`, `1 minute`, `3 minutes`.
 
+    >>> approximate_duration(44.6), approximate_duration(60), approximate_duration(179.8)
     ('45 seconds', '1 minute', '3 minutes')
     """
     if seconds < 59.5:

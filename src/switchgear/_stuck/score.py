@@ -15,7 +15,7 @@ MIN_WHOLE_THRESHOLD = 10.0
 class Share(NamedTuple):
     kind: str
     points: float
-    """Its weight, whether it trips or not."""
+    """The detector's weight, whether it trips or not."""
     trips: bool
     reason: str
     alone: float = 0.0
@@ -29,7 +29,7 @@ class Share(NamedTuple):
 
 
 class Score(NamedTuple):
-    """The sum of the shares that trip, its threshold, and all shares in the policy's order."""
+    """The sum of the weights of the detectors that trip, the threshold, and the shares of all detectors in order."""
 
     points: float
     """At most 100, or the threshold if that is higher."""
@@ -38,7 +38,7 @@ class Score(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Of 100, in whole points; where a policy weighs with fractions of a few points, exact and of its threshold.
+        """In whole points of 100; if the threshold is small, exact and of the threshold.
 
         >>> Score(40.0, 60.0, ()).text, Score(0.5, 0.8, ()).text
         ('40/100', '0.5/0.8')
@@ -49,7 +49,7 @@ class Score(NamedTuple):
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The reasons of those that trip, each with its share, and of one that decides the score alone."""
+        """The reasons of the detectors that trip, with their shares, and of one that determines the score alone."""
         return tuple(
             f"{each.reason} ({each.effect})"
             for each in self.shares
@@ -60,34 +60,34 @@ class Score(NamedTuple):
 def score_of(policy: Policy, readings: Sequence[Reading]) -> Score | None:
     """The score of these readings; `None`: the policy has no weights.
 
-    A detector without a weight that counts alone is worth the whole threshold when it trips, and
-    its share of it from `alone_from` on.
+    A detector without a weight counts alone, from the heat `alone_from` on: its score is its heat times the
+    threshold.
     """
     combine = policy.combine
     if not isinstance(combine, WeightedSum):
         return None
     weights = dict(combine.weights)
     shares: list[Share] = []
-    weighed, alone = 0.0, 0.0
+    weighted, alone = 0.0, 0.0
     for detector, reading in zip(policy.detectors, readings, strict=True):
         trips = reading.heat >= 1.0
-        points, own = weights.get(detector.kind), 0.0
+        points, standalone = weights.get(detector.kind), 0.0
         if points is None:
             points = combine.threshold
             if combine.alone_from is not None and reading.heat >= combine.alone_from:
-                own = points * min(reading.heat, 1.0)
+                standalone = points * min(reading.heat, 1.0)
         elif trips:
-            weighed += points
-        alone = max(alone, own)
-        shares.append(Share(detector.kind, points, trips, reading.reason, own))
-    most = max(MAX_POINTS, combine.threshold)
-    return Score(min(max(weighed, alone), most), combine.threshold, tuple(shares))
+            weighted += points
+        alone = max(alone, standalone)
+        shares.append(Share(detector.kind, points, trips, reading.reason, standalone))
+    max_points = max(MAX_POINTS, combine.threshold)
+    return Score(min(max(weighted, alone), max_points), combine.threshold, tuple(shares))
 
 
 def evidence_score(policy: Policy, readings: Sequence[Reading]) -> Score:
-    """The score; of detectors that are not weighed, the heat of the hottest in percent.
+    """The score; for a policy without weights, the highest heat in percent.
 
-    So the evidence against a stuck agent has one form, whatever policy found it.
+    So the evidence against a stuck agent has the same form for every policy.
     """
     score = score_of(policy, readings)
     if score is not None:
@@ -100,11 +100,11 @@ def evidence_score(policy: Policy, readings: Sequence[Reading]) -> Score:
 
 
 def session_policy(score: Policy, progress: Policy | None) -> Policy:
-    """The policy of an agent's session: its stuck score and the progress detectors in one circuit.
+    """The policy of an agent's session: the stuck score and the progress detectors in one circuit.
 
-    The progress detectors are those of `progress`, and each counts alone from its `tripping_at` on;
-    `None`: the session is judged without them. `Violation` is added, so that a session can be
-    stopped for one definite reason: its time is over, an operator aborted it, its guard was changed.
+    Each detector of `progress` counts alone, from `tripping_at` of that policy on; `None`: no progress detectors.
+    `Violation` is added, so that a session can be stopped for a definite reason: a time limit, an operator's
+    abort, a change of its guard.
     """
     kinds = {detector.kind for detector in score.detectors}
     more: list[Detector] = [] if progress is None else list(progress.detectors)

@@ -1,7 +1,7 @@
 """Timeouts of tasks: fixed, estimated from the size, or learned from similar tasks.
 
-Pure: sizes and past durations in, seconds and their explanation out. The due warnings
-are computed here as well, from the time used and the warnings already given.
+Pure functions of sizes and past durations, which return seconds and an explanation. Time warnings are computed
+here as well, from the time used and the warnings already given.
 """
 
 import math
@@ -12,16 +12,16 @@ from switchgear._core import values
 
 POLICIES = ("fixed", "adaptive", "learned", "longest")
 LEARNING = ("learned", "longest")
-"""The policies that need the durations of similar tasks."""
+"""The policies that use the durations of similar tasks."""
 OVER = 100
-"""The last of the marks, in percent: the time is over."""
+"""The last mark, in percent of the time limit: the time is over."""
 
 
 class Timeouts(NamedTuple):
     """The rules of timeouts. Immutable; `checked` validates them."""
 
     policy: str = "adaptive"
-    """`fixed`, `adaptive`, `learned`, or `longest`: the longest of those that are known."""
+    """`fixed`, `adaptive`, `learned`, or `longest`: the longest of the three."""
     fixed_s: float = 300.0
     base_s: float = 120.0
     per_file_s: float = 30.0
@@ -31,9 +31,9 @@ class Timeouts(NamedTuple):
     deviations: float = 4.0
     """A learned timeout is the mean plus this many standard deviations."""
     min_runs: int = 5
-    """Past durations that are needed to learn; with fewer the size decides."""
+    """Minimum number of past durations to learn from; with fewer, the size is used."""
     session_s: float | None = None
-    """Seconds that a guarded session may take; `None`: no limit."""
+    """Time limit of a guarded session in seconds; `None`: no limit."""
 
 
 class Estimate(NamedTuple):
@@ -69,7 +69,7 @@ def checked(rules: Timeouts) -> Timeouts:
 
 
 def adaptive(rules: Timeouts, estimate: Estimate) -> ChosenTimeout:
-    """From the size: `base + 30 per file + 1 per 10 lines + 60 per dependency`, doubled if complex.
+    """The timeout from the size: `base + 30 per file + 1 per 10 lines + 60 per dependency`, doubled if complex.
 
     >>> adaptive(Timeouts(), Estimate(files=3, lines=150, dependencies=1))
     ChosenTimeout(seconds=285.0, why='120 + 3 x 30 + 150 x 0.1 + 1 x 60 s')
@@ -91,7 +91,7 @@ def adaptive(rules: Timeouts, estimate: Estimate) -> ChosenTimeout:
 
 
 def learned(rules: Timeouts, durations_s: Sequence[float]) -> ChosenTimeout | None:
-    """From the durations of similar tasks that were done: their mean and some deviations.
+    """The timeout from the durations of similar tasks: their mean plus `deviations` standard deviations.
 
     `None`: there are fewer than `min_runs`.
 
@@ -112,26 +112,26 @@ def learned(rules: Timeouts, durations_s: Sequence[float]) -> ChosenTimeout | No
 def timeout(
     rules: Timeouts, estimate: Estimate, durations_s: Sequence[float] = ()
 ) -> ChosenTimeout:
-    """The timeout of the policy. Without enough history it is computed from the size."""
+    """The timeout of the policy; without enough history, it is computed from the size."""
     fixed = ChosenTimeout(rules.fixed_s, "fixed")
-    by_size, by_others = adaptive(rules, estimate), learned(rules, durations_s)
+    by_size, by_history = adaptive(rules, estimate), learned(rules, durations_s)
     if rules.policy == "fixed":
         return fixed
     if rules.policy == "adaptive":
         return by_size
     if rules.policy == "learned":
-        if by_others is not None:
-            return by_others
+        if by_history is not None:
+            return by_history
         few = f"{len(durations_s)} of the {rules.min_runs} similar tasks needed to learn"
         return by_size._replace(why=f"{by_size.why}; {few}")
-    return max((c for c in (fixed, by_size, by_others) if c), key=lambda chosen: chosen.seconds)
+    return max((c for c in (fixed, by_size, by_history) if c), key=lambda chosen: chosen.seconds)
 
 
 def due(used_s: float, limit_s: float, given: Sequence[int]) -> Due | None:
-    """The highest mark that is passed and not yet given; lower ones are out of date with it.
+    """The highest mark that is passed, if its warning was not given yet; else `None`.
 
-    The marks are 70, 90 and 100 percent of the time. The caller adds the one returned, and all below
-    it, to `given`: so each comes once.
+    The marks are 70, 90 and 100 percent of the time limit. The caller adds the returned mark and all below it to
+    `given` (`with_given`), so that each warning is given once.
 
     >>> due(215.0, 300.0, ()), due(280.0, 300.0, (70,)), due(290.0, 300.0, (70, 90))
     (Due(percent=70, left_s=85.0), Due(percent=90, left_s=20.0), None)
@@ -143,7 +143,7 @@ def due(used_s: float, limit_s: float, given: Sequence[int]) -> Due | None:
 
 
 def still_given(used_s: float, limit_s: float, given: Sequence[int]) -> tuple[int, ...]:
-    """The given marks that are still passed; more time removes marks that are ahead again.
+    """The given marks that are still passed, after the time limit was extended.
 
     >>> still_given(285.0, 350.0, (70, 90))
     (70,)
@@ -152,7 +152,7 @@ def still_given(used_s: float, limit_s: float, given: Sequence[int]) -> tuple[in
 
 
 def with_given(given: Sequence[int], mark: int) -> tuple[int, ...]:
-    """The marks that are given, with this one and all below it.
+    """The given marks, with this one and all below it.
 
     >>> with_given((), 90)
     (70, 90)

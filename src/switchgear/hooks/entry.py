@@ -1,7 +1,7 @@
 """The command that agents run for each event: `python -I -S …/entry.py AGENT [--root FOLDER]`.
 
-This file is as small as possible, because Python compiles it for each event; the rest is in
-`_hooks/client.py`. Its path is in the settings of installed agents, so it must not move.
+It is small because Python compiles it each time; the rest is in `_hooks/client.py`. The settings of agents
+contain its path.
 """
 
 import sys

@@ -10,7 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchgear._agents.base import StreamReader
-from switchgear._agents.events import StreamEvent, Usage, complaint, known_complaint, looks_failed
+from switchgear._agents.events import (
+    StreamEvent,
+    Usage,
+    error_from_text,
+    looks_failed,
+    recognised_error,
+)
 from switchgear._agents.process import LineBuffer
 from switchgear._agents.registry import AGENTS, agent_named, agent_of_command
 from switchgear._text.agent_text import clean, final_question, summarise
@@ -121,8 +127,8 @@ def test_texts_are_bounded_and_without_control_characters(text: str) -> None:
 
 @given(st.text(max_size=300))
 def test_complaints_are_made_of_any_text(text: str) -> None:
-    assert complaint(text).text is not None
-    known_complaint(text)
+    assert error_from_text(text).text is not None
+    recognised_error(text)
     looks_failed(text)
 
 
@@ -133,7 +139,7 @@ def test_megabytes_of_one_thing_are_read_in_linear_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
     began_s = time.process_time()
     clean(text)
-    complaint(text)
+    error_from_text(text)
     looks_failed(text)
     for agent in map(agent_named, AGENTS):
         agent.reader().feed(text.replace("\n", " ").encode())
@@ -171,9 +177,9 @@ def test_readers_redact_secrets() -> None:
 def test_errors_of_providers_are_distinguished(
     text: str, kind: str, retry_after_s: float | None
 ) -> None:
-    found = complaint(text)
+    found = error_from_text(text)
     assert (found.kind, found.retry_after_s) == (kind, retry_after_s)
-    known = known_complaint(text)
+    known = recognised_error(text)
     assert (known.kind if known else "other") == kind
 
 

@@ -17,7 +17,6 @@ from switchgear._agents.events import (
     ToolStep,
     Usage,
     total_usage,
-    usage_by_model,
 )
 from switchgear._agents.registry import agent_named
 
@@ -56,7 +55,8 @@ def result(events: list[StreamEvent]) -> AgentResult:
 
 
 def usage(events: list[StreamEvent]) -> Usage:
-    return total_usage(usage_by_model(events))
+    latest = {event.model: event for event in events if isinstance(event, Usage)}
+    return total_usage(latest.values())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from switchgear._agents.fields import command_output, exit_code
-from switchgear._agents.hook_protocol import _returned
+from switchgear._agents.hook_protocol import _result_text
 
 HEADER = "Chunk ID: cb45b7\nWall time: 0.5 seconds\nProcess exited with code 1\nOutput:\n"
 LONG = "a line of a log\n" * 400
@@ -36,7 +36,7 @@ def test_the_first_line_of_a_long_output_counts_only_as_claude_code_writes_it() 
     ],
 )
 def test_a_result_with_zeros_is_not_empty(response: object) -> None:
-    assert _returned(response)
+    assert _result_text(response)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_result_with_zeros_is_not_empty(response: object) -> None:
     ],
 )
 def test_a_silent_command_and_a_search_without_matches_are_empty(response: object) -> None:
-    assert _returned(response) == ""
+    assert _result_text(response) == ""
 
 
 def test_an_error_beside_an_empty_content_stays_visible() -> None:
-    assert "boom" in (_returned({"llmContent": "", "error": {"message": "boom"}}) or "")
+    assert "boom" in (_result_text({"llmContent": "", "error": {"message": "boom"}}) or "")

@@ -312,7 +312,7 @@ def test_deeply_nested_and_huge_numbers_are_unknown_lines(
 def test_a_line_that_is_too_long_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchgear._agents.recordings.recording.LONGEST_LINE", 5000)
+    monkeypatch.setattr("switchgear._agents.recordings.recording.MAX_LINE_BYTES", 5000)
     path = tmp_path / "runs.jsonl"
     path.write_text(json.dumps({"steps": ["x" * 20_000]}) + "\n" + samples.FILES["plain"][1])
     runs, tally = read(path)

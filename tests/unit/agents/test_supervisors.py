@@ -101,7 +101,7 @@ def test_a_supervisor_that_is_killed_with_its_job_is_a_lost_run_and_no_error(
     assert is_gone(supervisor.process.pid)
 
     class TooLate(SupervisorPool):
-        def take(self) -> SupervisorProcess:
+        def acquire(self) -> SupervisorProcess:
             return supervisor
 
     supervisors = TooLate()
@@ -123,7 +123,7 @@ def test_a_full_system_affects_only_the_run_that_needs_a_supervisor_now(
     monkeypatch.setattr(subprocess, "Popen", full)
     supervisors.prepare()
     with pytest.raises(BlockingIOError):
-        supervisors.take()
+        supervisors.acquire()
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
 
 

@@ -29,3 +29,25 @@ def test_a_committed_file_survives_a_reset_wherever_its_project_is(
     assert discarded_file(sweeps, str(root)) == ""
     (root / "switchgear.yaml").write_text("store: 'sqlite:///x'\n")
     assert discarded_file(sweeps, str(root)) == "switchgear.yaml"
+
+
+def test_a_tracked_file_of_the_same_name_in_a_folder_is_another_file(tmp_path: Path) -> None:
+    """The index has whole paths: `docs/switchgear.yaml` ends like `switchgear.yaml`."""
+    git(tmp_path, "init", "-q")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "switchgear.yaml").write_text("an example\n")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "docs")
+    (tmp_path / "switchgear.yaml").write_text("store: 'memory:'\n")
+    assert discarded_file([f"untracked:{tmp_path}"], str(tmp_path)) == "switchgear.yaml"
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "guard")
+    sweeps = [f"{kind}:{tmp_path}" for kind in ("untracked", "modified", "uncommitted")]
+    assert discarded_file(sweeps, str(tmp_path)) == ""
+
+
+def test_a_file_with_extended_flags_in_the_index_is_tracked(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "switchgear.yaml").write_text("store: 'memory:'\n")
+    git(tmp_path, "add", "--intent-to-add", "switchgear.yaml")
+    assert discarded_file([f"untracked:{tmp_path}"], str(tmp_path)) == ""

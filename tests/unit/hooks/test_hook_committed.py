@@ -11,7 +11,7 @@ from switchgear._core.types import Event, Record
 from switchgear._fleet.categories import default_breakers
 from switchgear._fleet.manifest import agent, crew
 from switchgear._hooks import after_reply as handing
-from switchgear._hooks.after_reply import RecordingStore, hand_over
+from switchgear._hooks.after_reply import RecordingStore, emit_in_background
 from switchgear._stores.memory import MemoryStore
 from switchgear.fleet import Fleet
 from switchgear.testing import FakeClock
@@ -66,17 +66,17 @@ def test_without_an_event_nothing_is_started_and_a_failed_start_is_ignored(
 ) -> None:
     started: list[bytes] = []
 
-    def start(module: str, folder: str, *, given: bytes = b"") -> None:
-        started.append(given)
+    def start(module: str, folder: str, *, stdin: bytes = b"") -> None:
+        started.append(stdin)
         raise OSError("no more processes")
 
     monkeypatch.setattr("switchgear._hooks.after_reply.start_detached", start)
-    hand_over("/", [])
+    emit_in_background("/", [])
     assert started == []
     store = MemoryStore(clock=FakeClock(0.0))
     [event] = store.apply("rules/a", preset_policy("constitutional"), BAD, 0.0).events
     many = [event] * (handing.MAX_EVENTS + 10)
-    hand_over("/", many)
+    emit_in_background("/", many)
     assert started[0].count(b"rules/a") == handing.MAX_EVENTS
     assert many == []
 

@@ -233,7 +233,7 @@ def test_what_is_done_after_a_decision_cannot_change_the_answer(
     def broken(*_: Any) -> Any:
         raise OSError("no space left")
 
-    monkeypatch.setattr(serving, "hand_over", broken)
+    monkeypatch.setattr(serving, "emit_in_background", broken)
     monkeypatch.setattr(serving, "run_after_reply", broken)
     assert ask(server, raw(claude("UserPromptSubmit", prompt="go"))) == (200, {})
     _, told = ask(server, raw(before("Bash", {"command": "rm -rf /etc"})))

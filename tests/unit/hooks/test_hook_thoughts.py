@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from switchgear._agents.fields import LONGEST_THOUGHT
+from switchgear._agents.fields import MAX_THOUGHT_CHARS
 from switchgear._agents.registry import dialect_of
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
@@ -99,5 +99,5 @@ def test_what_gemini_never_writes_is_unknown(line: bytes, tmp_path: Path) -> Non
 
 def test_a_long_thought_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
-    path.write_text('{"type": "gemini", "content": "' + "so " * LONGEST_THOUGHT + '"}\n')
-    assert len(thought_of("gemini", path) or "") == LONGEST_THOUGHT
+    path.write_text('{"type": "gemini", "content": "' + "so " * MAX_THOUGHT_CHARS + '"}\n')
+    assert len(thought_of("gemini", path) or "") == MAX_THOUGHT_CHARS

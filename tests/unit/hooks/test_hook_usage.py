@@ -274,7 +274,7 @@ def test_lines_that_make_no_sense_are_no_usage(agent: Guarded, said: Said, line:
 def test_only_the_end_of_what_is_new_is_read(
     agent: Guarded, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_protocol, "MOST_NEW_BYTES", 600)
+    monkeypatch.setattr(hook_protocol, "MAX_NEW_BYTES", 600)
     said.add(claude_line("m1", 500_000, 20), {"filler": "x" * 400}, claude_line("m2", 1_000, 20))
     step(agent, said, "t1")
     assert cost(agent) == 3_300

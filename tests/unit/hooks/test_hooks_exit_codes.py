@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from switchgear._agents.codex.hooks import exit_code_of, read
-from switchgear._agents.hook_protocol import END_BYTES
+from switchgear._agents.hook_protocol import TAIL_BYTES
 from switchgear._agents.opencode.hooks import read as read_opencode
 from switchgear._hooks.inspect_call import call_signal, error_line, operation_signal
 
@@ -77,9 +77,9 @@ def test_lines_of_another_shape_are_passed_over(line: str, tmp_path: Path) -> No
 
 
 def test_only_the_end_of_a_long_transcript_is_read(tmp_path: Path) -> None:
-    far = transcript(tmp_path, ended("call_1", 3), "x" * END_BYTES)
+    far = transcript(tmp_path, ended("call_1", 3), "x" * TAIL_BYTES)
     assert exit_code_of(far, "call_1") is None
-    near = transcript(tmp_path, "x" * END_BYTES, ended("call_1", 3))
+    near = transcript(tmp_path, "x" * TAIL_BYTES, ended("call_1", 3))
     assert exit_code_of(near, "call_1") == 3
 
 

@@ -45,12 +45,12 @@ def test_a_file_of_another_program_is_left_alone(agent: str, tmp_path: Path) -> 
     path.parent.mkdir(parents=True)
     path.write_text("export const Mine = async () => ({})\n")
     with pytest.raises(
-        CannotChange, match="another file of that name, which Switchgear did not write"
+        CannotChange, match="another file with this name, which Switchgear did not write"
     ):
         there.install()
     assert not there.uninstall().changed
     assert path.read_text() == "export const Mine = async () => ({})\n"
-    assert not there.look().installed
+    assert not there.state().installed
 
 
 @pytest.mark.parametrize("agent", PLUGINS)
@@ -58,13 +58,13 @@ def test_an_older_one_is_replaced_and_kept_aside(agent: str, tmp_path: Path) -> 
     there = hook_file(agent, "project", str(tmp_path))
     there.install()
     path = Path(there.path)
-    older = path.read_text().replace("LONGEST = 20000", "LONGEST = 1")
+    older = path.read_text().replace("MAX_CHARS = 20000", "MAX_CHARS = 1")
     path.write_text(older)
-    assert there.look().outdated
+    assert there.state().outdated
     backup = there.install().backup
     assert backup is not None
     assert Path(backup).read_text() == older
-    assert not there.look().outdated
+    assert not there.state().outdated
 
 
 @pytest.mark.parametrize("agent", PLUGINS)

@@ -94,7 +94,7 @@ def test_uninstall_restores_the_original_bytes(data: bytes, project: Path) -> No
     path = prepared(there, data)
     there.install()
     assert path.read_bytes() != data
-    assert there.look().events == HOOKED["qwen"].events or b"Stop" in data
+    assert there.state().events == HOOKED["qwen"].events or b"Stop" in data
     there.uninstall()
     assert path.read_bytes() == data
 
@@ -135,9 +135,9 @@ def test_an_older_command_is_replaced_and_the_original_bytes_are_kept(project: P
     there.install()
     older = path.read_bytes().replace(b"entry.py codex", b"entry.py codex --root /old", 1)
     path.write_bytes(older)
-    assert there.look().outdated
+    assert there.state().outdated
     assert there.install().changed
-    found = there.look()
+    found = there.state()
     assert not found.outdated
     assert len(found.commands) == 1
     there.uninstall()
@@ -154,9 +154,9 @@ def test_a_copy_of_the_file_is_kept_where_only_its_owner_can_read_it(project: Pa
 
 
 def test_not_more_than_ten_copies_are_kept(project: Path) -> None:
-    memory = files.SavedState(str(project / "settings.json"))
-    with memory.locked():
-        made = [memory.back_up(str(number).encode()) for number in range(13)]
+    saved_state = files.SavedState(str(project / "settings.json"))
+    with saved_state.locked():
+        made = [saved_state.back_up(str(number).encode()) for number in range(13)]
     kept = [Path(path) for path in made if Path(path).exists()]
     assert len(kept) == 10
 
@@ -227,7 +227,7 @@ def test_settings_that_cannot_be_used_are_refused_and_left_untouched(
     assert path.read_bytes() == data
     assert [found.name for found in path.parent.iterdir()] == [path.name]
     if "array" not in why:
-        assert why in there.look().trouble or why.partition(", line")[0] in there.look().trouble
+        assert why in there.state().trouble or why.partition(", line")[0] in there.state().trouble
 
 
 def test_a_folder_in_the_place_of_the_file_is_an_error(project: Path) -> None:
@@ -262,22 +262,22 @@ def test_installations_at_the_same_time_make_one_installation(project: Path) -> 
         _, told = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0, told
     assert not there.install().changed
-    assert len(there.look().commands) == 1
+    assert len(there.state().commands) == 1
     there.uninstall()
     assert path.read_bytes() == before
 
 
 def test_a_status_names_what_is_gone_missing_or_switched_off(project: Path) -> None:
     there = hook_file("claude-code", PROJECT, str(project))
-    assert not there.look().installed
-    assert not there.look().exists
+    assert not there.state().installed
+    assert not there.state().exists
     there.install()
     path = Path(there.path)
     told = json.loads(path.read_bytes())
     del told["hooks"]["Stop"]
     text = json.dumps({**told, "disableAllHooks": True})
     path.write_text(text.replace("entry.py claude-code", "entry.py claude-code --root /no/such"))
-    found = there.look()
+    found = there.state()
     assert found.missing == ("Stop",)
     assert found.outdated
     assert "/no/such" in found.missing_paths
@@ -298,7 +298,7 @@ def test_gemini_has_its_own_ways_to_switch_hooks_off(
     there = hook_file("gemini", PROJECT, str(project))
     path = prepared(there, json.dumps({"hooksConfig": config}).encode())
     there.install()
-    assert there.look().switched_off == (f"{told} in {path}" if told else "")
+    assert there.state().switched_off == (f"{told} in {path}" if told else "")
 
 
 @pytest.mark.parametrize(
@@ -320,15 +320,15 @@ def test_hooks_are_off_wherever_the_agent_reads_so(
 ) -> None:
     there = hook_file(agent, PROJECT, str(project))
     there.install()
-    assert there.look().switched_off == ""
+    assert there.state().switched_off == ""
     path = project.parent / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    found = there.look().switched_off
+    found = there.state().switched_off
     assert told in found
     assert found.endswith(f" in {path}")
     path.write_text("{ broken = ")
-    assert there.look().switched_off == ""
+    assert there.state().switched_off == ""
 
 
 def test_agents_are_found_where_their_variables_point(

@@ -254,7 +254,7 @@ time.sleep(600)
 """
     settings = SecondOpinion(judge(tmp_path, body), timeout_s=LIMIT_S)
     request, folder = EVIDENCE.request(settings), str(tmp_path / FOLDER)
-    found = consult(settings, request, folder, str(tmp_path), gives_up=noted.exists)
+    found = consult(settings, request, folder, str(tmp_path), is_abandoned=noted.exists)
     assert (found.verdict, found.reason) == ("none", "not waited for: the run ends")
     with pytest.raises(ProcessLookupError):
         os.kill(int(noted.read_text()), 0)

@@ -14,7 +14,7 @@ from switchgear._hooks import opinions
 from switchgear._hooks.decide import decide
 from switchgear._hooks.inspect_call import inspect_tool_call
 from switchgear._hooks.session import Notes, note_name
-from switchgear._opinion.opinion import REVIEWS, SecondOpinion
+from switchgear._opinion.opinion import REVIEW_VARIABLE, SecondOpinion
 from timeouts import LIMIT_S
 from unit.hook_calls import Data, Guarded, after, before, claude, failed
 from unit.opinion.test_consult import judge
@@ -230,7 +230,7 @@ def test_an_agent_that_gives_an_opinion_is_not_reviewed_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else reviewers could start reviewers, where the command is an agent with hooks."""
-    monkeypatch.setenv(REVIEWS, "1")
+    monkeypatch.setenv(REVIEW_VARIABLE, "1")
     agent = Reviewed(tmp_path, DELAY)
     heard = repeat(agent)
     assert heard[-1].action == "stop"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from switchgear._agents.events import LIMITED, OUTAGE, complaint, known_complaint
+from switchgear._agents.events import LIMITED, OUTAGE, error_from_text, recognised_error
 from switchgear._providers.errors import ProviderError, classify, classify_response
 from switchgear._providers.table import (
     PROVIDER_FAILURES,
@@ -52,7 +52,7 @@ def test_an_exception_a_response_and_a_message_agree(status: int, text: str) -> 
 def test_a_message_of_an_agent_counts_against_the_provider_exactly_as_in_the_table(
     status: int,
 ) -> None:
-    error = complaint(f"unexpected status {status}: no")
+    error = error_from_text(f"unexpected status {status}: no")
     assert error.status == status
     assert (error.kind in OUTAGE | {"rate_limit"}) is (kind_of_status(status) in PROVIDER_FAILURES)
     assert (error.kind == "auth") is (kind_of_status(status) is ProviderErrorKind.AUTH)
@@ -66,19 +66,22 @@ def test_a_missing_model_is_a_bad_request_and_a_gateway_timeout_is_the_provider_
     status: int, kind: str, stored: str
 ) -> None:
     assert kinds(status, "no") == {ProviderErrorKind(kind)}
-    assert complaint(f"API Error: {status} no").kind == stored
+    assert error_from_text(f"API Error: {status} no").kind == stored
 
 
 def test_a_missing_model_is_no_rate_limit_whatever_the_message_mentions() -> None:
-    assert complaint("API Error: 404 no model 'rate limit'; authentication is fine").kind == "other"
+    assert (
+        error_from_text("API Error: 404 no model 'rate limit'; authentication is fine").kind
+        == "other"
+    )
 
 
 def test_resource_exhausted_with_a_delay_is_a_rate_limit_and_without_one_a_quota() -> None:
     quota = "429 RESOURCE_EXHAUSTED: You exceeded your current quota"
-    assert complaint(quota).kind == "quota"
-    limited = complaint(f'{quota} "retryDelay": "34s"')
+    assert error_from_text(quota).kind == "quota"
+    limited = error_from_text(f'{quota} "retryDelay": "34s"')
     assert (limited.kind, limited.retry_after_s) == ("rate_limit", 34.0)
-    assert {complaint(quota).kind, limited.kind} <= LIMITED
+    assert {error_from_text(quota).kind, limited.kind} <= LIMITED
 
 
 @pytest.mark.parametrize(
@@ -90,8 +93,8 @@ def test_resource_exhausted_with_a_delay_is_a_rate_limit_and_without_one_a_quota
     ],
 )
 def test_codes_that_other_programs_print_too_are_no_provider_s_error(text: str) -> None:
-    assert known_complaint(text) is None
+    assert recognised_error(text) is None
 
 
 def test_an_agent_that_stopped_itself_is_not_a_failing_provider() -> None:
-    assert complaint("429 rate limit; maximum number of turns reached").kind == "limit"
+    assert error_from_text("429 rate limit; maximum number of turns reached").kind == "limit"

@@ -27,17 +27,15 @@ def applying(store: Store) -> escalation.Apply:
 
 def test_each_step_is_tried_once_per_incident() -> None:
     apply = applying(MemoryStore())
-    taken = [
-        escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood").step_name for _ in range(6)
-    ]
+    taken = [escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood").step_name for _ in range(6)]
     assert taken == ["nudge", "reset", "escalate", "skip", "skip", "skip"]
 
 
 def test_what_was_tried_before_is_reported() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
-        escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")
-    assert escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood").tried == (
+        escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood")
+    assert escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood").tried == (
         "nudge",
         "reset",
     )
@@ -46,9 +44,9 @@ def test_what_was_tried_before_is_reported() -> None:
 def test_progress_leads_back_to_the_first_step() -> None:
     apply = applying(MemoryStore())
     for _ in range(3):
-        escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")
+        escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood")
     assert escalation.progressed(apply, SUBJECT, STEP_NAMES)
-    assert escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood") == escalation.StepTaken(
+    assert escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood") == escalation.StepTaken(
         "nudge", ()
     )
 
@@ -62,21 +60,22 @@ def test_progress_without_an_incident_writes_nothing() -> None:
 def test_the_last_step_stays_until_an_operator_resets() -> None:
     store = MemoryStore()
     apply = applying(store)
-    assert escalation.given_up(apply, SUBJECT, STEP_NAMES) is None
+    assert escalation.exhausted_steps(apply, SUBJECT, STEP_NAMES) is None
     for _ in STEP_NAMES:
-        escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")
+        escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood")
     found = store.get(escalation.escalation_key(SUBJECT))
     assert found is not None
     assert found.circuit.phase is Phase.OPEN
     assert not escalation.progressed(apply, SUBJECT, STEP_NAMES)
-    assert escalation.given_up(apply, SUBJECT, STEP_NAMES) == "tried nudge, reset, escalate, skip"
+    assert (
+        escalation.exhausted_steps(apply, SUBJECT, STEP_NAMES)
+        == "tried nudge, reset, escalate, skip"
+    )
 
 
 def test_the_evidence_of_each_step_is_kept() -> None:
     store = MemoryStore()
-    escalation.take_next_step(
-        applying(store), SUBJECT, STEP_NAMES, "21 calls without a file change"
-    )
+    escalation.take_step(applying(store), SUBJECT, STEP_NAMES, "21 calls without a file change")
     found = store.get(escalation.escalation_key(SUBJECT))
     assert found is not None
     assert [each.error for each in found.circuit.failures] == [
@@ -87,13 +86,10 @@ def test_the_evidence_of_each_step_is_kept() -> None:
 def test_the_memory_outlasts_the_process(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     first = SqliteStore(path)
-    escalation.take_next_step(applying(first), SUBJECT, STEP_NAMES, "flood")
+    escalation.take_step(applying(first), SUBJECT, STEP_NAMES, "flood")
     first.close()
     second = SqliteStore(path)
-    assert (
-        escalation.take_next_step(applying(second), SUBJECT, STEP_NAMES, "flood").step_name
-        == "reset"
-    )
+    assert escalation.take_step(applying(second), SUBJECT, STEP_NAMES, "flood").step_name == "reset"
     second.close()
 
 
@@ -104,13 +100,13 @@ import os, signal
 from switchgear._stuck import escalation
 from switchgear._stores.sqlite import SqliteStore
 store = SqliteStore({path!r})
-store.transact("x", lambda tx: escalation.take_next_step(tx.apply, {SUBJECT!r}, escalation.STEP_NAMES, "flood"))
+store.transact("x", lambda tx: escalation.take_step(tx.apply, {SUBJECT!r}, escalation.STEP_NAMES, "flood"))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-c", body], check=False)
     assert killed.returncode == -signal.SIGKILL
     store = SqliteStore(path)
-    assert escalation.take_next_step(
+    assert escalation.take_step(
         applying(store), SUBJECT, STEP_NAMES, "flood"
     ) == escalation.StepTaken("reset", ("nudge",))
     store.close()
@@ -118,15 +114,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_escalations_of_two_sessions_are_two() -> None:
     apply = applying(MemoryStore())
-    escalation.take_next_step(apply, "session/a", STEP_NAMES, "flood")
-    assert escalation.take_next_step(apply, "session/b", STEP_NAMES, "flood").step_name == "nudge"
+    escalation.take_step(apply, "session/a", STEP_NAMES, "flood")
+    assert escalation.take_step(apply, "session/b", STEP_NAMES, "flood").step_name == "nudge"
 
 
 def test_a_step_that_an_operator_chose_is_not_tried_again() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
-        escalation.take(apply, SUBJECT, STEP_NAMES, "nudge", "by hand")
-    assert escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood") == escalation.StepTaken(
+        escalation.take_step(apply, SUBJECT, STEP_NAMES, "by hand", "nudge")
+    assert escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood") == escalation.StepTaken(
         "reset", ("nudge",)
     )
 

@@ -1,8 +1,7 @@
 """Claude Code, headless: `claude -p` with `--output-format stream-json`.
 
-Three properties of the stream matter. One answer of the model comes as several lines with the same id
-and the same usage, whose output tokens are a placeholder until the result. `total_cost_usd` is
-cumulative. And a run that a hook stopped reports `subtype: success`.
+One response of the model is several lines with the same id and the same usage, whose output tokens are a placeholder
+until the result. `total_cost_usd` is cumulative. A run that a hook stopped reports `subtype: success`.
 """
 
 import time
@@ -17,7 +16,7 @@ from switchgear._agents.events import (
     Question,
     StreamEvent,
     Usage,
-    complaint,
+    error_from_text,
 )
 from switchgear._agents.fields import TokenCounts, at, count, items, micros, words
 from switchgear._agents.recordings.recording import (
@@ -26,15 +25,17 @@ from switchgear._agents.recordings.recording import (
     RecordingFormat,
     RecordingTally,
     RunBuilder,
-    moment,
     name,
+    timestamp,
     word,
 )
 from switchgear._text.agent_text import clean, one_line
 
 _CHARS_PER_TOKEN = 4
-_ASKING = frozenset({"askuserquestion", "ask_user_question", "exitplanmode", "exit_plan_mode"})
-_MOST_IDS = 10_000
+_QUESTION_TOOLS = frozenset(
+    {"askuserquestion", "ask_user_question", "exitplanmode", "exit_plan_mode"}
+)
+_MAX_IDS = 10_000
 
 
 class ClaudeReader(JsonReader):
@@ -68,11 +69,11 @@ class ClaudeReader(JsonReader):
             self.model = line["model"]
         elif line.get("subtype") == "api_retry":
             status = count(line.get("error_status")) or None
-            error = complaint(
+            error = error_from_text(
                 f"API error {status or ''} {line.get('error') or ''}".replace("  ", " "),
                 status=status,
             )
-            if status is None and error.kind == "other":  # no answer came, so none was reached
+            if status is None and error.kind == "other":  # the provider was not reached
                 error = error._replace(kind="connection")
             delay_s = count(line.get("retry_delay_ms")) / 1000
             yield error._replace(retry_after_s=delay_s) if error.kind == "rate_limit" else error
@@ -80,12 +81,12 @@ class ClaudeReader(JsonReader):
     def _assistant(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         message = line.get("message")
         content = at(message, "content")
-        if line.get("is_api_error_message"):  # the result repeats it
+        if line.get("is_api_error_message"):  # repeated in the result
             return
         for part in content if isinstance(content, list) else [content]:
             if at(part, "type") == "tool_use":
                 yield from self.started(at(part, "id"), at(part, "name"), at(part, "input"))
-                if str(at(part, "name")).lower() in _ASKING:
+                if str(at(part, "name")).lower() in _QUESTION_TOOLS:
                     yield Question(clean(_question_text(at(part, "input"))), by_tool=True)
             elif at(part, "type") == "text" or isinstance(part, str):
                 yield from self.message(words(part))
@@ -103,7 +104,7 @@ class ClaudeReader(JsonReader):
         message_id = str(at(message, "id"))
         if message_id in self._seen:
             tokens = TokenCounts(output=tokens.output)
-        if len(self._seen) < _MOST_IDS:
+        if len(self._seen) < _MAX_IDS:
             self._seen[message_id] = 1
         yield self.meter.add(model, *tokens)._replace(estimated=self.placeholder_output)
 
@@ -120,7 +121,7 @@ class ClaudeReader(JsonReader):
         reason = line.get("terminal_reason") or line.get("subtype")
         if failed:
             status = count(line.get("api_error_status")) or None
-            error = complaint(text or str(reason), status=status, final=True)
+            error = error_from_text(text or str(reason), status=status, final=True)
             yield error._replace(kind="limit") if "max_turns" in str(reason) else error
         else:
             yield from self.question_in(text)
@@ -165,34 +166,34 @@ def _rate_limit_error(info: dict[str, Any]) -> AgentError:
     resets_at_s = count(info.get("resetsAt"))
     wait_s = max(0.0, resets_at_s - time.time()) if resets_at_s else None
     which = info.get("rateLimitType") or "usage"
-    return complaint(f"rate limit reached ({which})", status=429, retry_after_s=wait_s)
+    return error_from_text(f"rate limit reached ({which})", status=429, retry_after_s=wait_s)
 
 
 # Transcripts
 
 _FORMAT = "claude"
 
-_SILENT = frozenset({
+_IGNORED_LINES = frozenset({
     *("summary", "attachment", "queue-operation", "last-prompt", "tools-used", "cost-state"),
     *("api-request", "api-request-blob", "api-request-shape", "atis-latch", "progress", "mode"),
     *("file-history-snapshot", "custom-title", "ai-title", "agent-name", "pr-link", "tag"),
     *("stream_event", "rate_limit_event", "permission-mode", "worktree-state", "agent-setting"),
     "system",
 })  # fmt: skip
-_SPEAKING = ("user", "assistant")
-_OF_TERMINAL = (
+_MESSAGE_LINES = ("user", "assistant")
+_TERMINAL_PREFIXES = (
     *("<command-name>", "<command-message>", "<local-command-", "<bash-input>", "<bash-stdout>"),
     *("<bash-stderr>", "<system-reminder>", "<task-notification>", "Caveat: The messages below"),
 )
-"""How messages begin that the terminal writes in the user's name: `/exit`, `/compact` and their output."""
+"""Prefixes of user messages that the terminal writes: commands such as `/compact`, and their output."""
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Lines with a session and one of the types."""
+    """Whether a line has a session and a type of Claude Code."""
     head = source.head()
     if any(isinstance(at(line, "message", "parts"), list) for line in head):
         return False  # Qwen Code's
-    known = _SILENT.union(_SPEAKING)
+    known = _IGNORED_LINES.union(_MESSAGE_LINES)
     return any(
         line.get("type") in known
         and ("sessionId" in line or "session_id" in line or "leafUuid" in line)
@@ -204,19 +205,19 @@ def _recognises(source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The session of a file, and each sub-agent that it holds."""
+    """The session in a file, and each of its sub-agents as a run."""
     sessions: dict[str, _ClaudeSession] = {}
     for line in source.lines(tally, _FORMAT):
         kind = word(line.get("type"))
-        if kind not in _SPEAKING:
-            session = sessions.get(_key(line)) if kind == "result" else None
+        if kind not in _MESSAGE_LINES:
+            session = sessions.get(_run_key(line)) if kind == "result" else None
             if session is not None:
                 cost_micros = micros(line.get("total_cost_usd"))
                 session.fill(ended=name(line.get("subtype")), cost_micros=cost_micros)
-            elif kind != "result" and kind not in _SILENT:
+            elif kind != "result" and kind not in _IGNORED_LINES:
                 tally.unknown_line(_FORMAT, kind)
             continue
-        key = _key(line)
+        key = _run_key(line)
         if key not in sessions:
             run = RecordedRun(key or source.name, source.path, _FORMAT, "claude")
             sessions[key] = _ClaudeSession(run._replace(folder=word(line.get("cwd"))))
@@ -225,7 +226,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
         yield session.finish()
 
 
-def _key(line: dict[str, Any]) -> str:
+def _run_key(line: dict[str, Any]) -> str:
     session = name(line.get("sessionId") or line.get("session_id"))
     parent = line.get("parent_tool_use_id")
     if line.get("isSidechain") is True or parent:
@@ -235,10 +236,10 @@ def _key(line: dict[str, Any]) -> str:
 
 class _ClaudeSession(RunBuilder):
     _answer: object = None
-    """The id of the answer that is read; it comes in several lines."""
+    """The id of the current response, which can have several lines."""
 
     def read_message(self, kind: str, line: dict[str, Any]) -> None:
-        message, self.at_s = line.get("message"), moment(line.get("timestamp"))
+        message, self.at_s = line.get("message"), timestamp(line.get("timestamp"))
         content = at(message, "content")
         if kind == "user":
             self._user(content, human=line.get("isMeta") is not True)
@@ -246,7 +247,7 @@ class _ClaudeSession(RunBuilder):
             self.turn()
             self.set(ended=name(words(content)))
         else:
-            self.set(ended="")  # an error before it was overcome
+            self.set(ended="")  # the agent continued after an earlier error
             self._assistant(message, content)
 
     def _user(self, content: object, *, human: bool) -> None:
@@ -258,7 +259,7 @@ class _ClaudeSession(RunBuilder):
                 self.result(at(part, "tool_use_id"), output, ok=ok)
             elif at(part, "type") == "text":
                 self.turn()
-                if human and not str(at(part, "text")).lstrip().startswith(_OF_TERMINAL):
+                if human and not str(at(part, "text")).lstrip().startswith(_TERMINAL_PREFIXES):
                     self.user(at(part, "text"))
 
     def _assistant(self, message: object, content: object) -> None:

@@ -1,4 +1,4 @@
-"""Claude Code's hooks: `continue:false` alone still runs the tool, so a stop is a deny and a stop."""
+"""Claude Code's hooks. `continue:false` alone does not prevent the call, so a stop also has a deny."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ SETTINGS = HookSettings(
     has_subagents=True,
 )
 _IGNORED = frozenset({Moment.STOP, Moment.AGENT_STOP, Moment.SESSION_END, Moment.OTHER})
-"""Where a "block" would make the agent continue, or the reply is not read."""
+"""Events at which a "block" would make the agent continue, or the reply is ignored."""
 
 
 def read(data: Mapping[str, Any]) -> HookFacts:
@@ -85,7 +85,7 @@ def usage_in(line: dict[str, Any]) -> AnswerUsage:
         text(message.get("model")),
         token_counts(message.get("usage")),
         at=text(line.get("timestamp")),
-        aside=line.get("isSidechain") is True,
+        of_sub_agent=line.get("isSidechain") is True,
     )
 
 

@@ -1,7 +1,7 @@
 """OpenAI Codex, headless: `codex exec --json`.
 
-Items start and complete; a command's exit code decides whether it failed. Retries appear as errors with
-the text "Reconnecting". The stream names neither the model nor a price.
+Items start and complete. A command failed if its exit code is not 0. Retries are errors with the text
+"Reconnecting". The stream contains neither the model nor the cost.
 """
 
 import json
@@ -22,8 +22,8 @@ from switchgear._agents.events import (
     Question,
     StreamEvent,
     Usage,
-    complaint,
-    known_complaint,
+    error_from_text,
+    recognised_error,
 )
 from switchgear._agents.fields import at, command_output, number, parsed, words
 from switchgear._agents.recordings.recording import (
@@ -32,13 +32,13 @@ from switchgear._agents.recordings.recording import (
     RecordingFormat,
     RecordingTally,
     RunBuilder,
-    moment,
     name,
+    timestamp,
     word,
 )
 from switchgear._text.agent_text import clean, one_line
 
-WAIT_S = 20.0
+ANSWER_TIMEOUT_S = 20.0
 
 
 class Trust(NamedTuple):
@@ -47,15 +47,14 @@ class Trust(NamedTuple):
     asked: bool
     """Whether Codex could be queried at all."""
     seen: int = 0
-    """How many Switchgear commands it has found."""
+    """The number of Switchgear commands that Codex has found."""
     trusted: int = 0
 
 
 def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> Trust:
-    """How many of the commands Codex sees, and trusts, in a folder. Never raises.
+    """How many of the commands Codex finds and trusts in a folder. Never raises.
 
-    A `home` (`~/.codex`) in which nothing is configured is left as it is: Codex would fill it, so
-    it answers in a copy, which is thrown away.
+    Codex would create files in an unconfigured `home` (`~/.codex`), so a temporary copy is used in its place.
     """
     if os.path.exists(os.path.join(home, "config.toml")):
         return _query(program, folder, commands, home)
@@ -64,7 +63,7 @@ def ask_codex(program: str, folder: str, commands: Iterable[str], home: str) -> 
             with suppress(OSError):
                 shutil.copy(os.path.join(home, "hooks.json"), copy)
             return _query(program, folder, commands, copy)
-    except OSError:  # no place for it: the disk is full, or nothing may be written
+    except OSError:  # the temporary copy cannot be written
         return Trust(asked=False)
 
 
@@ -90,7 +89,7 @@ def _query(program: str, folder: str, commands: Iterable[str], home: str) -> Tru
         sent, received = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         sent.writelines(json.dumps(request).encode() + b"\n" for request in requests)
         sent.flush()
-        answer = _answer(received.fileno(), 2, time.monotonic() + WAIT_S)
+        answer = _answer(received.fileno(), 2, time.monotonic() + ANSWER_TIMEOUT_S)
     except OSError:
         answer = None
     finally:
@@ -138,10 +137,10 @@ class CodexReader(JsonReader):
             yield from self._turn_completed(line.get("usage"))
         elif kind == "turn.failed":
             text = words(at(line, "error", "message"))
-            yield complaint(text, final=True)
+            yield error_from_text(text, final=True)
             yield AgentResult(clean(text), claimed_success=False, reason="turn.failed")
         elif kind == "error":
-            yield complaint(words(line.get("message")))
+            yield error_from_text(words(line.get("message")))
         elif kind not in _SILENT:
             raise NotUnderstood
 
@@ -160,10 +159,10 @@ class CodexReader(JsonReader):
     def _item_completed(self, item: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = item["type"]
         if kind == "agent_message":
-            self._last_words = words(item.get("text"))
-            yield from self.message(self._last_words)
+            self._last_text = words(item.get("text"))
+            yield from self.message(self._last_text)
         elif kind == "error":  # also mere remarks, such as unknown metadata of a model
-            found = known_complaint(words(item.get("message")))
+            found = recognised_error(words(item.get("message")))
             yield from [found] if found else []
         elif kind in {"command_execution", "file_change", "mcp_tool_call", "web_search"}:
             if str(item.get("id")) not in self._calls:
@@ -184,8 +183,8 @@ class CodexReader(JsonReader):
     def _turn_completed(self, usage: object) -> Iterator[StreamEvent]:
         if isinstance(usage, dict):
             yield self.meter.set(self.model, *token_counts(usage))
-        yield from self.question_in(self._last_words)
-        yield AgentResult(clean(self._last_words), claimed_success=True, reason="turn.completed")
+        yield from self.question_in(self._last_text)
+        yield AgentResult(clean(self._last_text), claimed_success=True, reason="turn.completed")
 
 
 class Codex(Agent):
@@ -194,9 +193,9 @@ class Codex(Agent):
     reader_class = CodexReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """It may write in the working directory only; the prompt is on stdin.
+        """Codex may write only in the working directory; the prompt is on stdin.
 
-        The sandbox is set by `-c`, which `extra` may repeat with another value.
+        The sandbox is set with `-c`, so that `extra` can override it.
         """
         argv = ["codex", "exec", "--json", "--skip-git-repo-check"]
         argv += ["-c", 'sandbox_mode="workspace-write"', "-c", 'approval_policy="never"']
@@ -225,7 +224,7 @@ _ITEMS = frozenset({
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Wrapped items, or the items of early versions behind the line that opens them."""
+    """Whether items are in a `payload`, or follow the line of the session as in early versions."""
     head, first = source.head(), source.first
     wrapped = any(word(line.get("type")) in _LINES and "payload" in line for line in head)
     early = {"id", "timestamp"} <= first.keys() and "type" not in first and "steps" not in first
@@ -237,7 +236,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
     session = _CodexSession(RecordedRun(source.name, source.path, _FORMAT, "codex"), tally)
     for line in source.lines(tally, _FORMAT):
         kind, payload = word(line.get("type")), line.get("payload", line)
-        session.at_s = moment(line.get("timestamp"))
+        session.at_s = timestamp(line.get("timestamp"))
         if kind == "session_meta" or (not kind and "id" in line):
             run_id = name(at(payload, "id")) or source.name
             session.set(id=run_id, folder=word(at(payload, "cwd")))
@@ -291,7 +290,7 @@ class _CodexSession(RunBuilder):
             self.text(text)
         elif at(payload, "role") == "user":
             self.turn()
-            if not text.startswith("<"):  # else the agent describes the environment to the model
+            if not text.startswith("<"):  # otherwise Codex describes the environment to the model
                 self.user(text)
 
     def _output(self, payload: object) -> None:

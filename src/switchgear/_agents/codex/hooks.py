@@ -1,7 +1,7 @@
-"""Codex's hooks: Claude Code's format, but `continue:false` voids a deny, and no output ends a turn.
+"""Codex's hooks: Claude Code's format, but `continue:false` cancels a deny, and no output ends a turn.
 
-What a hook writes after a tool replaces the tool's output, so nothing is written there: a warning
-waits for the next call, and a stop is a deny of that call and an interrupt.
+The output of a hook after a tool would replace the tool's output, so it is empty: a warning waits for the next
+call, and a stop denies that call and interrupts the agent.
 """
 
 import json
@@ -19,9 +19,9 @@ from switchgear._agents.hook_protocol import (
     Ruling,
     action_of,
     before_tool_reply,
-    end_of,
     parsed,
     read_event,
+    read_tail,
     sample,
 )
 
@@ -63,7 +63,7 @@ _KIND = b'"CommandExecution"'
 
 
 def switch_off(settings: Mapping[str, Any]) -> str:
-    """The setting by which Codex runs no hooks; empty: there is none."""
+    """The setting with which Codex runs no hooks; empty: hooks are not switched off."""
     return "features.hooks is false" if at(settings, "features", "hooks") is False else ""
 
 
@@ -71,7 +71,7 @@ def read(data: Mapping[str, Any]) -> HookFacts:
     facts = read_event("codex", data, MOMENTS)
     if facts.moment is not Moment.AFTER_TOOL:
         return facts
-    # The response carries no exit code: the transcript does, or now and then the text itself.
+    # The event has no exit code. It is in the transcript, and sometimes in the result.
     code = exit_code_of(facts.transcript, facts.call_id)
     if code is not None:
         error = f"Exit code {code}\n{facts.result or ''}" if code else None
@@ -87,7 +87,7 @@ def exit_code_of(transcript: str, call_id: str) -> int | None:
     if not transcript or not call_id:
         return None
     name = json.dumps(call_id).encode()
-    for line in reversed(end_of(transcript).splitlines()):
+    for line in reversed(read_tail(transcript).splitlines()):
         if name not in line or _KIND not in line:
             continue
         item = part(parsed(line).get("payload"), "item")
@@ -107,9 +107,9 @@ USAGE_MARK = b'"total_tokens"'
 
 
 def usage_in(line: dict[str, Any]) -> AnswerUsage:
-    """The answer that a line of a rollout reports: once with it, again after its tools.
+    """The usage of a response in a line of a rollout; Codex reports it again after the response's tool calls.
 
-    The total of the thread is the same in each of these lines, and so identifies the answer.
+    The total of the thread is the same in these lines, so it identifies the response.
     """
     payload = part(line, "payload")
     info = part(payload, "info")
@@ -125,7 +125,7 @@ def usage_in(line: dict[str, Any]) -> AnswerUsage:
 
 
 def token_counts(usage: object) -> TokenCounts:
-    """The tokens of an answer or a turn: the input includes the cache."""
+    """The tokens of a response or a turn. Input tokens include the cache."""
     return TokenCounts(
         count(at(usage, "input_tokens")),
         count(at(usage, "output_tokens")),

@@ -1,8 +1,8 @@
 """Gemini CLI, headless: `--output-format stream-json`.
 
-A tool result has the status "success" even when the command failed. Where the command printed nothing, its
-exit code is in the text; where it printed something, only its output shows that, so it is parsed.
-Tokens come only at the end, retries are not reported, and a loop it stopped itself ends as "success".
+A tool result has the status "success" even if the command failed. The text contains the exit code only if the
+command had no output; otherwise the output is checked for signs of a failure. Tokens are reported only at the end,
+retries are not reported, and a run that its own loop guard stopped ends with "success".
 """
 
 import re
@@ -15,7 +15,7 @@ from switchgear._agents.events import (
     Question,
     StreamEvent,
     Usage,
-    complaint,
+    error_from_text,
     looks_failed,
 )
 from switchgear._agents.fields import at, items, objects, words
@@ -27,14 +27,14 @@ from switchgear._agents.recordings.recording import (
     RecordingTally,
     RunBuilder,
     exit_code,
-    moment,
     name,
+    timestamp,
     word,
 )
 from switchgear._text.agent_text import clean
 
 _EXIT_CODE = re.compile(r"(?:exited with code|Exit Code): ?(-?\d{1,10})\b")
-_ASKING = frozenset({"ask_user", "ask_user_question"})
+_QUESTION_TOOLS = frozenset({"ask_user", "ask_user_question"})
 
 
 class GeminiReader(JsonReader):
@@ -45,20 +45,20 @@ class GeminiReader(JsonReader):
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind = line.get("type")
         if kind == "tool_use":
-            self._last_words = ""
+            self._last_text = ""
             tool, arguments = line.get("tool_name"), line.get("parameters")
             yield from self.started(line.get("tool_id"), tool, arguments)
-            if tool in _ASKING:
+            if tool in _QUESTION_TOOLS:
                 yield Question(clean(str(arguments)), by_tool=True)
         elif kind == "tool_result":
             yield from self._tool_result(line)
         elif kind == "message":
             if line.get("role") == "assistant":
                 text = words(line.get("content"))
-                self._last_words = (self._last_words + text)[-20_000:]
+                self._last_text = (self._last_text + text)[-20_000:]
                 yield from self.message(text)
         elif kind == "error":
-            error = complaint(words(line.get("message")))
+            error = error_from_text(words(line.get("message")))
             self._stopped_itself |= error.kind in {"loop", "limit"}
             yield error._replace(final=error.kind in {"loop", "limit"})
         elif kind == "result":
@@ -86,11 +86,11 @@ class GeminiReader(JsonReader):
             keys = ("input_tokens", "output_tokens", "cached")
             yield self.meter.set(model, *(at(usage, key) for key in keys))
         ok = line.get("status") == "success"
-        text = self._last_words or words(at(line, "error", "message"))
+        text = self._last_text or words(at(line, "error", "message"))
         if ok:
             yield from self.question_in(text)
         else:
-            yield complaint(text or "failed without an error message", final=True)
+            yield error_from_text(text or "failed without an error message", final=True)
         own, status = self._stopped_itself, str(line.get("status"))
         reason = "stopped by its own guard" if own else status
         yield AgentResult(clean(text), ok and not own, reason)
@@ -102,7 +102,7 @@ class Gemini(Agent):
     reader_class = GeminiReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """Every tool is allowed and the directory trusted, because there is no user to confirm."""
+        """All tools are allowed and the directory is trusted, because there is no user to confirm."""
         argv = ["gemini", "--output-format", "stream-json", "--approval-mode", "yolo"]
         argv += ["--skip-trust"]
         return Invocation((*argv, *options, f"--prompt={as_argument(prompt)}"))
@@ -112,9 +112,9 @@ class Gemini(Agent):
 
 _FORMAT = "gemini"
 
-_KEPT_BACK = 4
-"""Number of last messages that may be written again."""
-_SILENT = frozenset({"info", "warning", "error", "system", "compression"})
+_HELD_MESSAGES = 4
+"""Number of last messages that may be repeated with changes."""
+_IGNORED_MESSAGES = frozenset({"info", "warning", "error", "system", "compression"})
 _ENVELOPE = re.compile(
     r"\A(?:<untrusted_context>\n)?Output: (?:\(empty\))?|</?untrusted_context>\n?"
     r"|(?m:^(?:Process Group PGID|Exit Code): -?\d+$)\n?"
@@ -122,7 +122,7 @@ _ENVELOPE = re.compile(
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """A chat names the project to which it belongs."""
+    """Whether a line has a session and the hash of its project."""
     return any("projectHash" in line and "sessionId" in line for line in source.head())
 
 
@@ -138,7 +138,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
             chat.read_messages(at(line, "$set", "messages"))
         elif isinstance(line.get("type"), str):
             held[str(line.get("id"))] = line
-            while len(held) > _KEPT_BACK:
+            while len(held) > _HELD_MESSAGES:
                 chat.read_message(held.pop(next(iter(held))))
         elif "$rewindTo" not in line:
             chat.unknown(next(iter(line), None))
@@ -153,16 +153,16 @@ class _GeminiChat(RunBuilder):
             self.read_message(message)
 
     def read_message(self, message: dict[str, Any]) -> None:
-        kind, self.at_s = word(message.get("type")), moment(message.get("timestamp"))
+        kind, self.at_s = word(message.get("type")), timestamp(message.get("timestamp"))
         if kind == "user":
             text = words(message.get("content"))
-            if text:  # else it hands back the results of tools
+            if text:  # otherwise the message contains results of tools
                 self.turn()
                 if not text.startswith("<session_context>"):
                     self.user(text)
         elif kind in {"gemini", "qwen", "assistant"}:
             self._answer(message)
-        elif kind not in _SILENT:
+        elif kind not in _IGNORED_MESSAGES:
             self.unknown(kind)
 
     def _answer(self, message: dict[str, Any]) -> None:
@@ -179,16 +179,16 @@ class _GeminiChat(RunBuilder):
     def _call(self, call: object) -> None:
         call_id, began_s = at(call, "id"), self.at_s
         self.call(call_id, at(call, "name"), at(call, "args"))
-        output = "\n".join(map(_output, items(at(call, "result"))))
+        output = "\n".join(map(_result_text, items(at(call, "result"))))
         status, code = word(at(call, "status")), exit_code(output)
         if status in {"success", "error", "cancelled"}:
             ok = False if status == "error" else None if code is None else code == 0
-            self.at_s = moment(at(call, "timestamp")) or began_s
+            self.at_s = timestamp(at(call, "timestamp")) or began_s
             self.result(call_id, _ENVELOPE.sub("", output).strip("\n"), ok=ok)
             self.at_s = began_s
 
 
-def _output(part: object) -> str:
+def _result_text(part: object) -> str:
     response = at(part, "functionResponse", "response")
     return words(at(response, "output") or at(response, "error") or at(response, "content"))
 

@@ -1,6 +1,6 @@
-"""Gemini CLI's hooks: `decision:"deny"` blocks, `continue:false` stops.
+"""Gemini CLI's hooks: `decision:"deny"` refuses a call, `continue:false` ends the turn.
 
-Calls have no ids, so a result belongs to the oldest open call of the same tool and arguments.
+Calls have no ids, so a result belongs to the oldest open call with the same tool and arguments.
 """
 
 import json
@@ -11,7 +11,7 @@ from switchgear._agents import fields
 from switchgear._agents.fields import TokenCounts, at, count, text
 from switchgear._agents.hook_protocol import (
     EVENT,
-    MOST_LINES,
+    MAX_LINES,
     REFUSING,
     TIMEOUT_S,
     Action,
@@ -22,8 +22,8 @@ from switchgear._agents.hook_protocol import (
     Reply,
     Ruling,
     common_facts,
-    end_of,
     parsed,
+    read_tail,
     tool_name,
 )
 
@@ -38,7 +38,7 @@ SETTINGS = HookSettings(
     user_folder="~",
     home_variable="GEMINI_CLI_HOME",
     tool_events=("BeforeTool", "AfterTool"),
-    # Not AfterModel: it is called for each piece of a streamed answer.
+    # Not AfterModel: it is called for each chunk of a streamed response.
     other_events=("BeforeAgent", "AfterAgent", "SessionStart", "SessionEnd"),
     timeout=TIMEOUT_S * 1000,
     named=True,
@@ -64,7 +64,7 @@ _STOPPED_BY = frozenset({Moment.PROMPT, Moment.BEFORE_MODEL, Moment.BEFORE_TOOL,
 
 
 def switch_off(settings: Mapping[str, Any]) -> str:
-    """The setting that switches the hooks of Gemini CLI off; empty: there is none."""
+    """The setting with which Gemini CLI runs no hooks; empty: hooks are not switched off."""
     if at(settings, "hooksConfig", "enabled") is False:
         return '"hooksConfig.enabled" is false'
     disabled = at(settings, "hooksConfig", "disabled")
@@ -98,17 +98,17 @@ def _after(facts: HookFacts, data: Mapping[str, Any]) -> HookFacts:
 
 
 def _last_thought(transcript: str) -> str | None:
-    """The model's last text or thought; calls have no ids. Never raises."""
+    """The model's last text or thought; it cannot be searched for by call, because calls have no ids. Never raises."""
     if not transcript:
         return None
-    for line in reversed(end_of(transcript).splitlines()[-MOST_LINES:]):
+    for line in reversed(read_tail(transcript).splitlines()[-MAX_LINES:]):
         if b'"type":"gemini"' in line.replace(b": ", b":"):
             message = parsed(line)
             thoughts = fields.objects(message.get("thoughts"))
             texts = [each.get("description") or each.get("subject") for each in thoughts]
             texts.append(message.get("content"))
             thought = "\n".join(each for each in texts if isinstance(each, str) and each.strip())
-            return thought[: fields.LONGEST_THOUGHT] or None
+            return thought[: fields.MAX_THOUGHT_CHARS] or None
     return None
 
 
@@ -162,6 +162,6 @@ def usage_in(line: dict[str, Any]) -> AnswerUsage:
 
 
 def token_counts(tokens: object) -> TokenCounts:
-    """The tokens of a message of a chat: the input includes the cache, the output no thoughts."""
+    """The tokens of a chat message. Input tokens include the cache; thoughts are added to the output."""
     output = count(at(tokens, "output")) + count(at(tokens, "thoughts"))
     return TokenCounts(count(at(tokens, "input")), output, count(at(tokens, "cached")))

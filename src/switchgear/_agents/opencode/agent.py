@@ -1,9 +1,9 @@
 """OpenCode, headless: `opencode run --format json`.
 
-A tool part has the status "completed" even when the command failed: `metadata.exit` decides. Input
-tokens do not include the cache. A cost of 0 only means that its price is unknown. There is no closing
-line: the end of the stream is the result. While it retries a dead provider, for a minute, only
-its log reports that; therefore the errors of the log are requested on standard error.
+A tool part has the status "completed" even if the command failed; `metadata.exit` is the exit code. Input tokens do
+not include the cache. A cost of 0 means that the price is unknown. There is no line with the result. While OpenCode
+retries an unavailable provider, for a minute, only its log reports that, so the log's errors are written to standard
+error.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, as_argument
-from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage, complaint
+from switchgear._agents.events import AgentResult, Question, StreamEvent, Usage, error_from_text
 from switchgear._agents.fields import at, count, micros, objects, parsed, words
 from switchgear._agents.opencode.hooks import token_counts
 from switchgear._agents.recordings.recording import (
@@ -25,16 +25,16 @@ from switchgear._agents.recordings.recording import (
     RecordingTally,
     RunBuilder,
     UnreadableRecording,
-    moment,
     name,
+    timestamp,
     word,
 )
 from switchgear._text.agent_text import clean
 
 _LOGGED = re.compile(r'\bmessage="stream error".{0,1000}?\berror\.error="((?:[^"\\]|\\.){1,2000})')
-_LONGEST_LOGGED = 4_000
-_ASIDE = " small=true "
-"""In a line of the log: about a title for the session, which is not part of the work."""
+_MAX_LOG_CHARS = 4_000
+_TITLE_CALL = " small=true "
+"""In a line of the log: a call for the title of the session, which is not part of the work."""
 
 
 class OpenCodeReader(JsonReader):
@@ -46,11 +46,11 @@ class OpenCodeReader(JsonReader):
     def read(self, line: dict[str, Any]) -> Iterator[StreamEvent]:
         kind, part = line.get("type"), line.get("part")
         if kind == "tool_use":
-            self._last_words = ""
+            self._last_text = ""
             yield from self._tool(part)
         elif kind == "text":
-            self._last_words = words(at(part, "text"))
-            yield from self.message(self._last_words)
+            self._last_text = words(at(part, "text"))
+            yield from self.message(self._last_text)
         elif kind == "step_finish":
             yield from self._step_finish(part)
         elif kind == "error":
@@ -59,11 +59,11 @@ class OpenCodeReader(JsonReader):
             raise NotUnderstood
 
     def read_error_line(self, text: str) -> Iterator[StreamEvent]:
-        """A call of the model that failed and is tried again, from the log."""
+        """The error of a model call that is retried, from a line of the log."""
         if not text.startswith("timestamp="):
             yield from super().read_error_line(text)
-        elif _ASIDE not in text and (logged := _LOGGED.search(text[:_LONGEST_LOGGED])):
-            yield complaint(logged[1].replace('\\"', '"'))
+        elif _TITLE_CALL not in text and (logged := _LOGGED.search(text[:_MAX_LOG_CHARS])):
+            yield error_from_text(logged[1].replace('\\"', '"'))
 
     def read_end(self, exit_code: int | None) -> Iterator[StreamEvent]:
         """The result, which OpenCode does not report itself."""
@@ -71,8 +71,8 @@ class OpenCodeReader(JsonReader):
             return
         ok = self._failed is None and self._stop_reason == "stop" and exit_code in {0, None}
         if ok:
-            yield from self.question_in(self._last_words)
-        yield AgentResult(clean(self._last_words or self._failed or ""), ok, self._stop_reason)
+            yield from self.question_in(self._last_text)
+        yield AgentResult(clean(self._last_text or self._failed or ""), ok, self._stop_reason)
 
     def _tool(self, part: object) -> Iterator[StreamEvent]:
         state, call_id = at(part, "state"), at(part, "callID")
@@ -97,7 +97,7 @@ class OpenCodeReader(JsonReader):
         text = words(at(error, "data", "message") or at(error, "message") or at(error, "name"))
         self._failed = text or "failed without an error message"
         after = at(error, "data", "responseHeaders", "retry-after")
-        yield complaint(
+        yield error_from_text(
             self._failed,
             status=count(at(error, "data", "statusCode")) or None,
             retry_after_s=float(after) if str(after).isdecimal() else None,
@@ -111,7 +111,7 @@ class OpenCode(Agent):
     reader_class = OpenCodeReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """What its configuration allows is allowed; `model` is provider/model."""
+        """OpenCode's own configuration determines what is allowed; `model` is PROVIDER/MODEL."""
         argv = ["opencode", "run", "--format", "json", "--print-logs", "--log-level", "ERROR"]
         return Invocation((*argv, *options, "--", as_argument(prompt)))
 
@@ -120,15 +120,15 @@ class OpenCode(Agent):
 
 _FORMAT = "opencode"
 
-_SILENT = frozenset({
+_IGNORED_PARTS = frozenset({
     *("step-start", "step-finish", "snapshot", "patch", "file", "agent", "compaction", "retry"),
     "subtask",
 })  # fmt: skip
-_MOST_FILES = 100_000
+_MAX_FILES = 100_000
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """An export, or a session file in a storage folder."""
+    """Whether it is an export, or the file of a session in a storage folder."""
     first = source.first
     exported = isinstance(first.get("info"), dict) and isinstance(first.get("messages"), list)
     if exported:
@@ -137,9 +137,9 @@ def _recognises(source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    """The session of a file, or all sessions of a database."""
+    """The session in a file, or all sessions in a database."""
     if source.is_database:
-        yield from _database(source, tally)
+        yield from _read_database(source, tally)
         return
     document = source.document()
     if isinstance(at(document, "messages"), list):
@@ -155,9 +155,10 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
 
 def _is_database(source: RecordingFile) -> bool:
     try:
-        with closing(_open_read_only(source.path)) as link:
-            known = "select count(*) from sqlite_master where type = 'table' and name in (?, ?, ?)"
-            return bool(link.execute(known, ("session", "message", "part")).fetchone()[0] == 3)
+        with closing(_open_read_only(source.path)) as connection:
+            query = "select count(*) from sqlite_master where type = 'table' and name in (?, ?, ?)"
+            (count,) = connection.execute(query, ("session", "message", "part")).fetchone()
+            return bool(count == 3)
     except (sqlite3.Error, UnreadableRecording):
         return False
 
@@ -169,7 +170,7 @@ class _OpenCodeSession(RunBuilder):
 
     def read_message(self, info: object, content: object) -> None:
         parts = objects(content)
-        self.at_s = moment(at(info, "time", "created"))
+        self.at_s = timestamp(at(info, "time", "created"))
         self.turn()
         if at(info, "role") == "user":
             texts = (words(part.get("text")) for part in parts if part.get("type") == "text")
@@ -182,7 +183,7 @@ class _OpenCodeSession(RunBuilder):
                 self.text(part.get("text"))
             elif kind == "tool":
                 self._tool(part)
-            elif kind not in _SILENT:
+            elif kind not in _IGNORED_PARTS:
                 self.unknown(kind)
         if at(info, "error"):
             self.set(ended=name(at(info, "error", "name")))
@@ -196,13 +197,13 @@ class _OpenCodeSession(RunBuilder):
 
     def _tool(self, part: dict[str, Any]) -> None:
         state = part.get("state")
-        self.at_s = moment(at(state, "time", "start"))
+        self.at_s = timestamp(at(state, "time", "start"))
         self.call(part.get("callID"), part.get("tool"), at(state, "input"))
         status, code = word(at(state, "status")), at(state, "metadata", "exit")
         if status in {"completed", "error"}:
             output = words(at(state, "output")) or words(at(state, "error"))
             ok = status == "completed" and code in (None, 0)
-            self.at_s = moment(at(state, "time", "end"))
+            self.at_s = timestamp(at(state, "time", "end"))
             self.result(part.get("callID"), output, ok=ok)
 
 
@@ -231,7 +232,7 @@ def _read_stored_messages(path: str, session: str) -> Iterator[tuple[Any, list[A
 
 def _documents(folder: str) -> Iterator[Any]:
     try:
-        names = sorted(os.listdir(folder))[:_MOST_FILES]
+        names = sorted(os.listdir(folder))[:_MAX_FILES]
     except (OSError, ValueError):
         return
     for each in names:
@@ -246,42 +247,45 @@ def _documents(folder: str) -> Iterator[Any]:
 
 
 def _open_read_only(path: str) -> sqlite3.Connection:
-    """Open read-only; if the helper files cannot be written, open it as immutable."""
+    """Open a database read-only, or as immutable if the helper files of SQLite cannot be written."""
     place = quote(os.path.abspath(path))
     problem = ""
     for how in ("mode=ro", "immutable=1"):
-        link = None
+        connection = None
         try:
-            link = sqlite3.connect(f"file:{place}?{how}", uri=True, timeout=5.0)
-            link.execute("pragma trusted_schema = off")
-            link.execute("select 1 from sqlite_master limit 1").fetchone()
+            connection = sqlite3.connect(f"file:{place}?{how}", uri=True, timeout=5.0)
+            connection.execute("pragma trusted_schema = off")
+            connection.execute("select 1 from sqlite_master limit 1").fetchone()
         except sqlite3.Error as error:
             problem = str(error)
-            if link is not None:
-                link.close()
+            if connection is not None:
+                connection.close()
         else:
-            return link
+            return connection
     raise UnreadableRecording(f"cannot be read: {problem}")
 
 
-def _database(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
+def _read_database(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     try:
-        with closing(_open_read_only(source.path)) as link:
-            link.text_factory = _text
-            for (session,) in link.execute("select id from session order by time_created, id"):
-                reading = _OpenCodeSession({"id": session}, source, tally)
-                for info, parts in _messages(link, session):
-                    reading.read_message(info, parts)
-                yield reading.finish()
+        with closing(_open_read_only(source.path)) as connection:
+            connection.text_factory = _text
+            sessions = "select id from session order by time_created, id"
+            for (session,) in connection.execute(sessions):
+                builder = _OpenCodeSession({"id": session}, source, tally)
+                for info, parts in _stored_messages(connection, session):
+                    builder.read_message(info, parts)
+                yield builder.finish()
     except sqlite3.Error as error:
         raise UnreadableRecording(f"cannot be read: {error}") from error
 
 
-def _messages(link: sqlite3.Connection, session: str) -> Iterator[tuple[Any, list[Any]]]:
+def _stored_messages(
+    connection: sqlite3.Connection, session: str
+) -> Iterator[tuple[Any, list[Any]]]:
     messages = "select id, data from message where session_id = ? order by time_created, id"
     parts = "select data from part where message_id = ? order by id"
-    for key, data in link.execute(messages, (session,)):
-        found = link.execute(parts, (key,)).fetchmany(_MOST_FILES)
+    for key, data in connection.execute(messages, (session,)):
+        found = connection.execute(parts, (key,)).fetchmany(_MAX_FILES)
         yield parsed(str(data)), [parsed(str(part)) for (part,) in found]
 
 

@@ -1,9 +1,9 @@
-"""OpenCode's events as our plugin passes them on: `{"k", "input", "output", "cwd"}`.
+"""OpenCode's events as our plugin sends them: `{"k", "input", "output", "cwd"}`.
 
 `k` is the plugin's hook (`tool.execute.before`, `tool.execute.after`, `chat.message`) with OpenCode's
-`input` and `output`, or `event` with `type` and `properties`. A sub-agent is a separate session,
-whose `rootID` is the session that it works for. `cost` is the session's cost in dollars since the
-last event, `usage` the state of its context, `thought` its last text.
+`input` and `output`, or `event` with `type` and `properties`. A sub-agent is a separate session, whose `rootID` is
+the session that it works for. `cost` is the session's cost in dollars since the last event, `usage` is the state of
+its context, and `thought` is its last text.
 """
 
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ def _after(facts: HookFacts, data: Mapping[str, Any], made: Mapping[str, Any]) -
     error = None
     if failed:
         output = fields.text(metadata.get("error")) or result or ""
-        # As the others write it: a non-zero exit is not a failure of the shell.
+        # In the form of other agents, so that a non-zero exit code is not taken for a failure of the shell.
         error = f"Exit code {code}\n{output}" if isinstance(code, int) else output
     return facts._replace(
         result=result,
@@ -131,7 +131,7 @@ def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: 
 
 
 def token_counts(tokens: object) -> TokenCounts:
-    """The tokens of an answer: OpenCode counts those of the cache and of reasoning separately."""
+    """The tokens of a response. OpenCode counts those of the cache and of reasoning separately."""
     read_tokens, written = (count(at(tokens, "cache", key)) for key in ("read", "write"))
     sent = count(at(tokens, "input")) + read_tokens + written
     output = count(at(tokens, "output")) + count(at(tokens, "reasoning"))

@@ -1,14 +1,14 @@
 """pi, headless: `pi --mode json -p`.
 
-Every change of a message is a line with the whole message in it, so the stream is long; only the
-ends count. Input tokens do not include the cache. A provider that stays dead ends in exit code 0.
+Every change of a message is a line that contains the whole message, so the stream is long; only the last line of a
+message is read. Input tokens do not include the cache. If the provider stays unavailable, the exit code is 0.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from switchgear._agents.base import Agent, Invocation, JsonReader, NotUnderstood, as_argument
-from switchgear._agents.events import AgentResult, StreamEvent, Usage, complaint
+from switchgear._agents.events import AgentResult, StreamEvent, Usage, error_from_text
 from switchgear._agents.fields import at, items, micros, words
 from switchgear._agents.pi.hooks import token_counts
 from switchgear._agents.recordings.recording import (
@@ -17,13 +17,13 @@ from switchgear._agents.recordings.recording import (
     RecordingFormat,
     RecordingTally,
     RunBuilder,
-    moment,
     name,
+    timestamp,
     word,
 )
 from switchgear._text.agent_text import clean
 
-_SILENT = frozenset({
+_IGNORED_EVENTS = frozenset({
     *("session", "agent_start", "turn_start", "turn_end", "message_start", "message_update"),
     *("tool_execution_update", "auto_compaction_start", "auto_compaction_end", "queue_update"),
     *("compaction_start", "compaction_end", "auto_retry_end"),
@@ -48,21 +48,21 @@ class PiReader(JsonReader):
             ok = line.get("isError") is not True
             yield from self.finished(line.get("toolCallId"), ok=ok, output=output)
         elif kind == "auto_retry_start":
-            yield complaint(words(line.get("errorMessage")))
+            yield error_from_text(words(line.get("errorMessage")))
         elif kind == "agent_end":
             yield from self._end()
-        elif kind not in _SILENT:
+        elif kind not in _IGNORED_EVENTS:
             raise NotUnderstood
 
     def _answer(self, message: dict[str, Any]) -> Iterator[StreamEvent]:
         model = message.get("model") if isinstance(message.get("model"), str) else self.model
         self._stop_reason = str(message.get("stopReason"))
-        self._last_words = words(message.get("content"))
+        self._last_text = words(message.get("content"))
         self._failed = words(message.get("errorMessage")) if self._stop_reason == "error" else ""
-        if self._last_words:
-            yield from self.message(self._last_words)
+        if self._last_text:
+            yield from self.message(self._last_text)
         if self._failed:
-            yield complaint(self._failed)
+            yield error_from_text(self._failed)
         usage = message.get("usage")
         tokens = token_counts(usage)
         if tokens.input:
@@ -71,10 +71,10 @@ class PiReader(JsonReader):
     def _end(self) -> Iterator[StreamEvent]:
         ok = not self._failed and self._stop_reason == "stop"
         if self._failed:
-            yield complaint(self._failed, final=True)
+            yield error_from_text(self._failed, final=True)
         elif ok:
-            yield from self.question_in(self._last_words)
-        yield AgentResult(clean(self._last_words or self._failed), ok, self._stop_reason or None)
+            yield from self.question_in(self._last_text)
+        yield AgentResult(clean(self._last_text or self._failed), ok, self._stop_reason or None)
 
 
 class Pi(Agent):
@@ -83,7 +83,7 @@ class Pi(Agent):
     reader_class = PiReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """It has no permissions to ask for."""
+        """Pi does not ask for permissions."""
         argv = ["pi", "--mode", "json", "-p"]
         return Invocation((*argv, *options, as_argument(prompt)))
 
@@ -92,7 +92,7 @@ class Pi(Agent):
 
 _FORMAT = "pi"
 
-_SILENT_LINES = frozenset({
+_IGNORED_LINES = frozenset({
     *("model_change", "thinking_level_change", "compaction", "branch_summary", "custom", "label"),
     *("custom_message", "session_info"),
 })  # fmt: skip
@@ -103,48 +103,48 @@ def _recognises(source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT), tally)
+    builder = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT), tally)
     for line in source.lines(tally, _FORMAT):
         kind = word(line.get("type"))
         if kind == "session":
-            building.set(id=name(line.get("id")) or source.name)
+            builder.set(id=name(line.get("id")) or source.name)
         elif kind == "message":
-            building.at_s = moment(line.get("timestamp"))
-            _message(building, line.get("message"))
-        elif kind not in _SILENT_LINES:
-            building.unknown(kind)
-    yield building.finish()
+            builder.at_s = timestamp(line.get("timestamp"))
+            _message(builder, line.get("message"))
+        elif kind not in _IGNORED_LINES:
+            builder.unknown(kind)
+    yield builder.finish()
 
 
-def _message(building: RunBuilder, message: object) -> None:
+def _message(builder: RunBuilder, message: object) -> None:
     role = word(at(message, "role"))
     if role == "user":
-        building.turn()
-        building.user(words(at(message, "content")))
+        builder.turn()
+        builder.user(words(at(message, "content")))
     elif role == "assistant":
-        _answer(building, message)
+        _answer(builder, message)
     elif role == "toolResult":
         output = words(at(message, "content"))
         ok = at(message, "isError") is not True
-        building.result(at(message, "toolCallId"), output, ok=ok)
+        builder.result(at(message, "toolCallId"), output, ok=ok)
     elif role not in {"bashExecution", "custom", "compactionSummary", "branchSummary"}:
-        building.unknown(role)
+        builder.unknown(role)
 
 
-def _answer(building: RunBuilder, message: object) -> None:
-    building.turn()
+def _answer(builder: RunBuilder, message: object) -> None:
+    builder.turn()
     provider, model = name(at(message, "provider")), name(at(message, "model"))
     full = f"{provider}/{model}" if provider and model else model
-    building.fill(model=full)
+    builder.fill(model=full)
     usage = at(message, "usage")
     cost = micros(at(usage, "cost", "total")) or None
-    building.add_usage(Usage(full or None, *token_counts(usage), cost))
+    builder.add_usage(Usage(full or None, *token_counts(usage), cost))
     for part in items(at(message, "content")):
         kind = word(at(part, "type"))
         if kind in {"text", "thinking"}:
-            building.text(at(part, kind))
+            builder.text(at(part, kind))
         elif kind == "toolCall":
-            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"))
+            builder.call(at(part, "id"), at(part, "name"), at(part, "arguments"))
 
 
 TRANSCRIPTS = RecordingFormat(_FORMAT, "pi session", _recognises, _read, ("~/.pi/agent/sessions",))

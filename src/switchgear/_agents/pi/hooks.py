@@ -1,8 +1,7 @@
-"""pi's events as our extension passes them on: `{"k", "event", "usage", "session", "cwd"}`.
+"""pi's events as our extension sends them: `{"k", "event", "usage", "session", "cwd"}`.
 
-`k` is the name of pi's event, `event` what pi gave the extension, `usage` the result of
-`ctx.getContextUsage()`, `session` pi's session, `cost` the session's cost in dollars since the last
-event, if pi reports it.
+`k` is the name of pi's event, `event` its data, `usage` the result of `ctx.getContextUsage()`, `session` the id of the
+session, and `cost` the session's cost in dollars since the last event, if pi reports it.
 """
 
 from collections.abc import Mapping
@@ -88,7 +87,7 @@ def _content(content: Any) -> str | None:
     if not isinstance(content, list):
         return fields.whole_text(content)
     texts = [each.get("text") for each in fields.objects(content)]
-    return "\n".join(each for each in texts if isinstance(each, str))[: fields.LONGEST_RESULT]
+    return "\n".join(each for each in texts if isinstance(each, str))[: fields.MAX_RESULT_CHARS]
 
 
 def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: FBT001  two cases
@@ -101,7 +100,7 @@ def sample(before: bool, session: str, folder: str) -> dict[str, Any]:  # noqa: 
 
 
 def token_counts(usage: object) -> TokenCounts:
-    """The tokens of an answer: pi counts those of the cache separately."""
+    """The tokens of a response. pi counts those of the cache separately."""
     read_tokens, written = count(at(usage, "cacheRead")), count(at(usage, "cacheWrite"))
     sent = count(at(usage, "input")) + read_tokens + written
     return TokenCounts(sent, count(at(usage, "output")), read_tokens, written)

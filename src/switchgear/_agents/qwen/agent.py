@@ -1,7 +1,7 @@
-"""Qwen Code, headless. Its stream has Claude Code's format, with differences.
+"""Qwen Code, headless: Claude Code's stream format, with differences.
 
-Its input tokens include those of the cache, its output tokens are real in every message, and it
-names no price. Its own loop guard ends a run with an error in the result.
+Input tokens include the cache, output tokens are correct in every message, and costs are not reported. A run that
+its own loop guard stopped ends with an error in the result.
 """
 
 import re
@@ -21,8 +21,8 @@ from switchgear._agents.recordings.recording import (
     RecordingTally,
     RunBuilder,
     exit_code,
-    moment,
     name,
+    timestamp,
     word,
 )
 
@@ -32,7 +32,7 @@ class QwenReader(ClaudeReader):
 
     @staticmethod
     def token_counts(usage: object) -> TokenCounts:
-        """The tokens of a message: the input includes the cache."""
+        """The tokens of a message. Input tokens include the cache."""
         return claude_counts(usage)._replace(input=count(at(usage, "input_tokens")))
 
 
@@ -42,7 +42,7 @@ class Qwen(Agent):
     reader_class = QwenReader
 
     def command(self, prompt: str, options: tuple[str, ...]) -> Invocation:
-        """Every tool is allowed, because there is no user to confirm."""
+        """All tools are allowed, because there is no user to confirm."""
         argv = ["qwen", "--output-format", "stream-json", "--approval-mode", "yolo"]
         return Invocation((*argv, *options, f"--prompt={as_argument(prompt)}"))
 
@@ -58,7 +58,7 @@ _ENVELOPE = re.compile(
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Lines of a session whose messages have parts."""
+    """Whether the lines of a session have messages with parts."""
     return any(
         word(line.get("type")) in _TYPES and isinstance(at(line, "message", "parts"), list)
         for line in source.head()
@@ -67,37 +67,37 @@ def _recognises(source: RecordingFile) -> bool:
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
-    building = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT), tally)
+    builder = RunBuilder(RecordedRun(source.name, source.path, _FORMAT, _FORMAT), tally)
     for line in source.lines(tally, _FORMAT):
-        kind, building.at_s = line.get("type"), moment(line.get("timestamp"))
+        kind, builder.at_s = line.get("type"), timestamp(line.get("timestamp"))
         if name(line.get("sessionId")):
-            building.set(id=name(line["sessionId"]))
+            builder.set(id=name(line["sessionId"]))
         parts = items(at(line, "message", "parts"))
         if kind == "user":
-            building.turn()
-            building.user("\n".join(words(at(part, "text")) for part in parts))
+            builder.turn()
+            builder.user("\n".join(words(at(part, "text")) for part in parts))
         elif kind == "assistant":
-            _answer(building, line, parts)
+            _answer(builder, line, parts)
         elif kind == "tool_result":
-            _result(building, line, parts)
+            _result(builder, line, parts)
         elif kind != "system":
-            building.unknown(kind)
-    yield building.finish()
+            builder.unknown(kind)
+    yield builder.finish()
 
 
-def _answer(building: RunBuilder, line: dict[str, Any], parts: list[Any]) -> None:
-    building.turn()
+def _answer(builder: RunBuilder, line: dict[str, Any], parts: list[Any]) -> None:
+    builder.turn()
     model, usage = name(line.get("model")), line.get("usageMetadata")
-    building.fill(model=model)
-    building.add_usage(Usage(model or None, *token_counts(usage)))
+    builder.fill(model=model)
+    builder.add_usage(Usage(model or None, *token_counts(usage)))
     for part in parts:
-        building.text(at(part, "text"))
+        builder.text(at(part, "text"))
         call = at(part, "functionCall")
         if call is not None:
-            building.call(at(call, "id"), at(call, "name"), at(call, "args"))
+            builder.call(at(call, "id"), at(call, "name"), at(call, "args"))
 
 
-def _result(building: RunBuilder, line: dict[str, Any], parts: list[Any]) -> None:
+def _result(builder: RunBuilder, line: dict[str, Any], parts: list[Any]) -> None:
     for part in parts:
         answer = at(part, "functionResponse")
         response = at(answer, "response")
@@ -105,7 +105,7 @@ def _result(building: RunBuilder, line: dict[str, Any], parts: list[Any]) -> Non
         failed = at(line, "toolCallResult", "status") == "error" or at(response, "error")
         code = exit_code(output)
         ok = False if failed else None if code is None else code == 0
-        building.result(at(answer, "id"), _ENVELOPE.sub("", output).strip("\n"), ok=ok)
+        builder.result(at(answer, "id"), _ENVELOPE.sub("", output).strip("\n"), ok=ok)
 
 
 TRANSCRIPTS = RecordingFormat(_FORMAT, "Qwen Code chat", _recognises, _read, ("~/.qwen/projects",))

@@ -1,4 +1,4 @@
-"""Qwen Code's hooks: Claude Code's format, but `continue:false` blocks one call only, so a stop interrupts."""
+"""Qwen Code's hooks: Claude Code's format, but `continue:false` refuses only one call, so a stop interrupts."""
 
 import json
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ SETTINGS = HookSettings(
 def read(data: Mapping[str, Any]) -> HookFacts:
     facts = read_event("qwen", data, MOMENTS, "../subagents/{session}")
     if facts.moment is Moment.PROMPT and not facts.prompt and not data.get("submitted_prompt"):
-        # Qwen Code also sends it before the model reads the results of tools: this is no prompt.
+        # Qwen Code also sends this event before the model reads results of tools.
         return facts._replace(moment=Moment.BEFORE_MODEL)
     return facts
 
@@ -78,7 +78,7 @@ def usage_in(line: dict[str, Any]) -> AnswerUsage:
 
 
 def token_counts(usage: object) -> TokenCounts:
-    """The tokens of a chat message: the input includes the cache, the output excludes thoughts."""
+    """The tokens of a chat message. Input tokens include the cache; thoughts are added to the output."""
     output = count(at(usage, "candidatesTokenCount")) + count(at(usage, "thoughtsTokenCount"))
     cached = count(at(usage, "cachedContentTokenCount"))
     return TokenCounts(count(at(usage, "promptTokenCount")), output, cached)

@@ -1,4 +1,4 @@
-"""The formats of recordings: which one a file has, by its content, and which files there are."""
+"""Finds recordings and recognises their formats by content; reads plain JSONL and the folders of runs."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from switchgear._agents.base import MISREADINGS
+from switchgear._agents.base import PARSE_ERRORS
 from switchgear._agents.events import Usage
 from switchgear._agents.fields import TokenCounts, at, count, items, micros, number
 from switchgear._agents.recordings import otel, swe_trajectories
@@ -22,11 +22,11 @@ from switchgear._agents.recordings.recording import (
     body,
     changed,
     error_line,
-    moment,
     name,
-    whole,
+    timestamp,
+    whole_number,
 )
-from switchgear._agents.recordings.swe_trajectories import is_folder
+from switchgear._agents.recordings.swe_trajectories import is_events_folder
 from switchgear._agents.registry import transcript_formats
 
 _PLAIN = "plain"
@@ -51,7 +51,7 @@ def _run(
     line: dict[str, Any], source: RecordingFile, place: int, tally: RecordingTally
 ) -> RecordedRun:
     outcome = line.get("outcome", line.get("exit"))
-    building = RunBuilder(
+    builder = RunBuilder(
         RecordedRun(
             *(name(line.get("id")) or f"{source.name}:{place}", source.path, _PLAIN),
             *(name(line.get("agent")), name(line.get("model")) or None, name(line.get("task"))),
@@ -62,10 +62,10 @@ def _run(
     )
     for step in line["steps"]:
         if isinstance(step, dict):
-            building.add(_step(step, building.run.model))
+            builder.add(_step(step, builder.run.model))
         else:
-            building.unknown("a step that is not an object")
-    return building.finish()
+            builder.unknown("a step that is not an object")
+    return builder.finish()
 
 
 def _outcome(solved: object, outcome: object) -> bool | None:
@@ -82,7 +82,7 @@ def _step(step: dict[str, Any], model: str | None) -> RecordedStep:
     failed = step.get("ok") is False or error is True or (isinstance(error, str) and error != "")
     known = failed or step.get("ok") is True or error is False or "error" in step
     text = error if isinstance(error, str) and error else result
-    did = step.get("changed")
+    reported_change = step.get("changed")
     return RecordedStep(
         tool,
         body(as_json(arguments)) or "" if arguments is not None else "",
@@ -90,31 +90,33 @@ def _step(step: dict[str, Any], model: str | None) -> RecordedStep:
         body(step.get("thought")),
         ok=not failed if known else None,
         error=error_line(text) if failed else None,
-        at_s=moment(step.get("t")),
+        at_s=timestamp(step.get("t")),
         seconds=number(step.get("seconds")),
         usages=_usages(step, model),
-        changed=did if isinstance(did, bool) else changed(tool, arguments, ok=not failed),
-        files_changed=whole(step.get("files_changed")),
-        tests_passing=whole(step.get("tests_passing")),
-        output_chars=whole(step.get("output_chars")),
+        changed=reported_change
+        if isinstance(reported_change, bool)
+        else changed(tool, arguments, ok=not failed),
+        files_changed=whole_number(step.get("files_changed")),
+        tests_passing=whole_number(step.get("tests_passing")),
+        output_chars=whole_number(step.get("output_chars")),
     )
 
 
 def _usages(step: dict[str, Any], model: str | None) -> tuple[Usage, ...]:
     counts = step.get("tokens")
     tokens: dict[str, Any] = counts if isinstance(counts, dict) else {"total": counts}
-    taken, output = count(tokens.get("input")), count(tokens.get("output"))
+    input_tokens, output = count(tokens.get("input")), count(tokens.get("output"))
     cost = _cost(step)
-    if not (taken or output):
-        # A sum of both has no price: input and output cost differently.
-        taken, model = count(tokens.get("total")), None
-    if not (taken or output or cost is not None):
+    if not (input_tokens or output):
+        # Input and output have different prices, so their sum cannot be priced.
+        input_tokens, model = count(tokens.get("total")), None
+    if not (input_tokens or output or cost is not None):
         return ()
-    return (Usage(model, taken, output, count(tokens.get("cached")), 0, cost),)
+    return (Usage(model, input_tokens, output, count(tokens.get("cached")), 0, cost),)
 
 
 def _cost(step: dict[str, Any]) -> int | None:
-    found = whole(step.get("cost_micros"))
+    found = whole_number(step.get("cost_micros"))
     return micros(step.get("cost")) if found is None else found
 
 
@@ -130,7 +132,7 @@ def _read_run_folder(source: RecordingFile, tally: RecordingTally) -> Iterator[R
     run = source.document()
     end = run.get("end")
     success = at(end, "success")
-    building = RunBuilder(
+    builder = RunBuilder(
         RecordedRun(
             *(name(run.get("id")) or source.name, source.path, _RUNS, name(run.get("agent"))),
             *(name(at(run, "options", "model")) or None, name(run.get("task"))),
@@ -141,16 +143,16 @@ def _read_run_folder(source: RecordingFile, tally: RecordingTally) -> Iterator[R
     iterations = RecordingFile(os.path.join(folder, "iterations.jsonl"))
     try:
         for facts in iterations.lines(tally, _RUNS):
-            _iteration(building, facts, folder, tally)
+            _iteration(builder, facts, folder, tally)
     except UnreadableRecording as problem:
         tally.problem(iterations.path, str(problem))
-    yield building.finish()
+    yield builder.finish()
 
 
 def _iteration(
-    building: RunBuilder, facts: dict[str, Any], folder: str, tally: RecordingTally
+    builder: RunBuilder, facts: dict[str, Any], folder: str, tally: RecordingTally
 ) -> None:
-    at_s, log = moment(facts.get("ended_at")), facts.get("log")
+    at_s, log = timestamp(facts.get("ended_at")), facts.get("log")
     steps: list[RecordedStep] = []
     if isinstance(log, str) and re.fullmatch(r"logs/\d{1,9}\.log", log):
         steps = _log_steps(os.path.join(folder, log), tally)
@@ -158,15 +160,15 @@ def _iteration(
     tokens = facts.get("tokens")
     models = items(facts.get("models"))
     usage = Usage(
-        models[0] if len(models) == 1 and isinstance(models[0], str) else building.run.model,
+        models[0] if len(models) == 1 and isinstance(models[0], str) else builder.run.model,
         *TokenCounts(*(count(at(tokens, field)) for field in TokenCounts._fields)),
-        whole(facts.get("cost_micros")),
+        whole_number(facts.get("cost_micros")),
     )
-    files = whole(facts.get("files_changed"))
-    usages = _shared_out(usage, len(steps) + 1)
+    files = whole_number(facts.get("files_changed"))
+    usages = _divided(usage, len(steps) + 1)
     for step, part in zip(steps, usages, strict=False):
-        building.add(step._replace(usages=(part,)))
-    building.add(
+        builder.add(step._replace(usages=(part,)))
+    builder.add(
         RecordedStep(
             "iteration",
             name(f"{facts.get('number')}: {facts.get('outcome')}"),
@@ -177,15 +179,15 @@ def _iteration(
             usages=(usages[-1],),
             changed=None if files is None else files > 0,
             files_changed=files,
-            tests_passing=whole(facts.get("tests_passing")),
-            output_chars=whole(facts.get("output_chars")),
+            tests_passing=whole_number(facts.get("tests_passing")),
+            output_chars=whole_number(facts.get("output_chars")),
             is_act=False,
         )
     )
 
 
-def _shared_out(usage: Usage, parts: int) -> list[Usage]:
-    """The usage of an iteration, divided evenly over its steps: the record has no usage per step."""
+def _divided(usage: Usage, parts: int) -> list[Usage]:
+    """The usage of an iteration divided evenly among its steps; it is not recorded for each step."""
     amounts = {field: value for field, value in usage._asdict().items() if type(value) is int}
     even = {field: amount // parts for field, amount in amounts.items()}
     rest = {field: amount - even[field] * (parts - 1) for field, amount in amounts.items()}
@@ -194,7 +196,7 @@ def _shared_out(usage: Usage, parts: int) -> list[Usage]:
 
 
 def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
-    """The steps in a log; the lines between them are text of the agent, or of an error."""
+    """The steps in a log; the lines between them are text of the agent or error output."""
     try:
         lines = [
             line.decode("utf-8", "replace") for line in RecordingFile(path).raw_lines(tally, _RUNS)
@@ -205,17 +207,17 @@ def _log_steps(path: str, tally: RecordingTally) -> list[RecordedStep]:
     found: list[RecordedStep] = []
     thought_lines: list[str] = []
     for line in lines:
-        if line.startswith("[end] "):  # what follows is the raw end of the agent's output
+        if line.startswith("[end] "):  # followed by the end of the agent's raw output
             break
         step = _STEP.fullmatch(line.rstrip("\n"))
         if step:
             tool, arguments, how = step.groups()
             ok = None if how == "?" else how == "ok"
-            did = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
+            did_change = changed(tool, {"command": arguments, "path": arguments}, ok=ok)
             thought = body("\n".join(thought_lines)) if thought_lines else None
             thought_lines = []
-            opened = RecordedStep(name(tool), name(arguments), None, thought, ok=ok, changed=did)
-            found.append(opened)
+            step_facts = (name(tool), name(arguments), None, thought)
+            found.append(RecordedStep(*step_facts, ok=ok, changed=did_change))
         elif _REMARK.match(line):
             continue
         elif found and found[-1].ok is False and not thought_lines:
@@ -248,12 +250,12 @@ FORMATS: dict[str, RecordingFormat] = {
         *(swe_trajectories.OPENHANDS, swe_trajectories.SWE_AGENT, otel.SPANS),
     )
 }
-"""The formats by name; the first that recognises a file reads it."""
+"""The formats by name; a file is read by the first one that recognises it."""
 
 
 def recognise(source: RecordingFile) -> RecordingFormat:
     """The format of a file. Raises `UnreadableRecording`."""
-    if is_folder(source.path):
+    if is_events_folder(source.path):
         return swe_trajectories.OPENHANDS
     if source.is_database:
         for each in FORMATS.values():
@@ -265,7 +267,7 @@ def recognise(source: RecordingFile) -> RecordingFormat:
         try:
             if each.recognises(source):
                 return each
-        except (*MISREADINGS, OSError):
+        except (*PARSE_ERRORS, OSError):
             continue
     raise UnreadableRecording("has no known format; --format NAME forces one")
 
@@ -273,7 +275,7 @@ def recognise(source: RecordingFile) -> RecordingFormat:
 def runs_in(
     source: RecordingFile, tally: RecordingTally, force: str | None = None
 ) -> Iterator[RecordedRun]:
-    """The runs of a file that have at least one step. Never raises; problems are in the tally."""
+    """The runs of a file that have at least one step. Never raises; problems are added to the tally."""
     try:
         found = FORMATS[force] if force else recognise(source)
         tally.formats[found.name] += source.first_line == 1
@@ -285,38 +287,38 @@ def runs_in(
                 tally.empty += 1
     except UnreadableRecording as problem:
         tally.problem(source.path, str(problem))
-    except (*MISREADINGS, OSError) as error:
-        # A shape that no reader foresaw: the rest of this file is lost, no other file is.
+    except (*PARSE_ERRORS, OSError) as error:
+        # Data of an unexpected form: the rest of this file is skipped.
         tally.problem(source.path, f"does not match its format: {type(error).__name__}")
 
 
 # Finding files
 
-MOST_FILES = 200_000
+MAX_FILES = 200_000
 _ENDINGS = (".jsonl", ".json", ".ndjson", ".traj", ".db", ".jsonl.gz", ".json.gz", ".traj.gz")
-_OF_OPENCODE = frozenset({"message", "part", "session_diff", "todo", "project"})
-"""Folders beside `session` whose files belong to the sessions."""
-OURS = ".switchgear"
+_OPENCODE_FOLDERS = frozenset({"message", "part", "session_diff", "todo", "project"})
+"""Folders of OpenCode beside `session`; their files belong to sessions."""
+RUNS_PARENT = ".switchgear"
 _RUN, _ITERATIONS = "run.json", "iterations.jsonl"
 
 
 def find(paths: Sequence[str], tally: RecordingTally) -> Iterator[str]:
-    """The files that may contain runs, each once, sorted by name within each path."""
+    """The files that may contain runs, each once, sorted by name within each of the paths."""
     seen: set[tuple[int, int]] = set()
     for path in paths:
         for found in _files_below(path, tally):
             key = _identity(found)
             if key is None or key in seen:
                 continue
-            if len(seen) >= MOST_FILES:
-                tally.problem(path, f"has more than {MOST_FILES:,} files: the rest is skipped")
+            if len(seen) >= MAX_FILES:
+                tally.problem(path, f"has more than {MAX_FILES:,} files: the rest is skipped")
                 return
             seen.add(key)
             yield found
 
 
 def usual_places() -> list[tuple[str, str, int]]:
-    """Format, folder and number of files for each usual folder of an agent that exists."""
+    """The format, the folder and the number of files, for each usual folder of an agent that exists."""
     found = []
     for each in FORMATS.values():
         for place in each.places:
@@ -332,7 +334,7 @@ def _files_below(path: str, tally: RecordingTally) -> Iterator[str]:
     except (OSError, ValueError) as error:
         tally.problem(path, getattr(error, "strerror", None) or "is not a path")
         return
-    if not stat.S_ISDIR(mode) or is_folder(path):
+    if not stat.S_ISDIR(mode) or is_events_folder(path):
         yield path
         return
     for folder, folders, files in os.walk(path, followlinks=False):
@@ -340,13 +342,13 @@ def _files_below(path: str, tally: RecordingTally) -> Iterator[str]:
             folders.clear()
             yield os.path.join(folder, _RUN)
             continue
-        if os.path.basename(folder) == OURS:
+        if os.path.basename(folder) == RUNS_PARENT:
             folders[:] = [each for each in folders if each == "runs"]
             continue
         if "session" in folders:
-            folders[:] = [each for each in folders if each not in _OF_OPENCODE]
+            folders[:] = [each for each in folders if each not in _OPENCODE_FOLDERS]
         events = os.path.join(folder, "events")
-        if "events" in folders and is_folder(events) and _has_events(events):
+        if "events" in folders and is_events_folder(events) and _has_events(events):
             folders.remove("events")
             yield events
         folders.sort()

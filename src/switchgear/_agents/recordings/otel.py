@@ -1,8 +1,8 @@
-"""OpenTelemetry: spans with the conventions for generative AI, as OTLP JSON or one span a line.
+"""OpenTelemetry: spans with the conventions for generative AI, as OTLP JSON or one span per line.
 
-Spans come in the order in which they ended, so a file is read to its end before its runs are put
-together; of each span only what a step needs is kept. A run is a conversation, or a trace where
-no conversation is named; below an `invoke_agent` span it is the run of that agent.
+Spans are in the order of their ends, so the whole file is read before runs are built; only the data that steps need
+is kept of each span. A run is a conversation, or a trace if no conversation is named; the spans below an
+`invoke_agent` span are the run of that agent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,16 +18,16 @@ from switchgear._agents.recordings.recording import (
     RunBuilder,
     as_json,
     body,
-    moment,
     name,
+    timestamp,
     word,
 )
 
 _OTEL = "otel"
 
-MOST_SPANS = 500_000
-_MODEL = frozenset({"chat", "generate_content", "text_completion"})
-_AGENT = frozenset({"invoke_agent", "create_agent", "invoke_workflow"})
+MAX_SPANS = 500_000
+_MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
+_AGENT_OPERATIONS = frozenset({"invoke_agent", "create_agent", "invoke_workflow"})
 
 
 class _Span(NamedTuple):
@@ -39,11 +39,11 @@ class _Span(NamedTuple):
     operation: str
     facts: dict[str, Any]
     failed: str | None
-    """The failure that the status describes."""
+    """The error message; `None`: the span did not fail."""
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """Spans, in OTLP or each by itself."""
+    """Whether it contains spans, in OTLP or one per line."""
     first = source.first
     spans = _spans_in(first.get("[]") if "[]" in first else first)
     return "resourceSpans" in first or any(_is_span(span) for span in spans)
@@ -58,15 +58,15 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
             span = _reduce_span(raw) if _is_span(raw) else None
             if span is None:
                 tally.unknown_line(_OTEL, at(raw, "name"))
-            elif len(spans) < MOST_SPANS:
+            elif len(spans) < MAX_SPANS:
                 spans[span.key] = span
             else:
-                tally.unknown_line(_OTEL, f"spans beyond {MOST_SPANS:,}")
+                tally.unknown_line(_OTEL, f"spans beyond {MAX_SPANS:,}")
     groups: dict[tuple[str, str], list[_Span]] = {}
     for span in sorted(spans.values(), key=lambda span: (span.began_s, span.key)):
         groups.setdefault(_run_of(span, spans), []).append(span)
     for (conversation, agent), members in groups.items():
-        if any(span.operation in _MODEL or span.operation == "execute_tool" for span in members):
+        if any(span.operation in {*_MODEL_OPERATIONS, "execute_tool"} for span in members):
             run_id = f"{conversation}/{agent}" if agent else conversation
             named = name(spans[agent].facts.get("gen_ai.agent.name")) if agent in spans else ""
             yield _build_run(RecordedRun(run_id, source.path, _OTEL, named), members)
@@ -74,7 +74,7 @@ def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]
 
 def _spans_in(document: object) -> Iterable[Any]:
     if isinstance(document, list):
-        return [span for each in document[:MOST_SPANS] for span in _spans_in(each)]
+        return [span for each in document[:MAX_SPANS] for span in _spans_in(each)]
     if isinstance(at(document, "resourceSpans"), list):
         return [
             span
@@ -97,7 +97,7 @@ def _reduce_span(span: dict[str, Any]) -> _Span | None:
     if not isinstance(operation, str):
         operation = str(span.get("name")).partition(" ")[0]
     context = span.get("context")
-    began_s = moment(span.get("startTimeUnixNano") or span.get("start_time"))
+    began_s = timestamp(span.get("startTimeUnixNano") or span.get("start_time"))
     status = span.get("status")
     code = at(status, "code") or at(status, "status_code")
     failed = code in (2, "STATUS_CODE_ERROR", "ERROR") or bool(facts.get("error.type"))
@@ -115,7 +115,7 @@ def _reduce_span(span: dict[str, Any]) -> _Span | None:
         ),
         trace=name(span.get("traceId") or span.get("trace_id") or at(context, "trace_id")),
         began_s=began_s or 0.0,
-        ended_s=moment(span.get("endTimeUnixNano") or span.get("end_time")),
+        ended_s=timestamp(span.get("endTimeUnixNano") or span.get("end_time")),
         operation=operation,
         facts=kept,
         failed=(why or "failed") if failed else None,
@@ -123,7 +123,7 @@ def _reduce_span(span: dict[str, Any]) -> _Span | None:
 
 
 def _truncate_attribute(key: str, value: Any) -> Any:
-    """An attribute, truncated. Of the input messages only tool results are used."""
+    """An attribute in the form that is kept: messages are parsed, and texts are truncated."""
     if key in {"gen_ai.output.messages", "gen_ai.input.messages"}:
         return value if isinstance(value, list) else parsed(str(value))
     return body(value) if isinstance(value, str) else value
@@ -162,72 +162,72 @@ def _reply_in_events(events: object) -> str:
 
 
 def _run_of(span: _Span, spans: dict[str, _Span]) -> tuple[str, str]:
-    """The conversation or trace, and the nearest agent above that has another one above it."""
-    conversation, agents, here = "", [], span
+    """The conversation or trace of a span, and its nearest agent span if that is inside another agent span."""
+    conversation, agents, current = "", [], span
     for _ in range(64):
-        conversation = conversation or name(here.facts.get("gen_ai.conversation.id"))
-        if here.operation in _AGENT:
-            agents.append(here.key)
-        if here.parent not in spans:
+        conversation = conversation or name(current.facts.get("gen_ai.conversation.id"))
+        if current.operation in _AGENT_OPERATIONS:
+            agents.append(current.key)
+        if current.parent not in spans:
             break
-        here = spans[here.parent]
+        current = spans[current.parent]
     return conversation or span.trace, agents[0] if len(agents) > 1 else ""
 
 
 def _build_run(run: RecordedRun, spans: list[_Span]) -> RecordedRun:
-    building = RunBuilder(run)
+    builder = RunBuilder(run)
     by_spans = any(span.operation == "execute_tool" for span in spans)
     for span in spans:
         if span.operation == "execute_tool":
-            _add_tool_span(building, span)
-        elif span.operation in _MODEL:
-            _answer(building, span, calls=not by_spans)
+            _add_tool_span(builder, span)
+        elif span.operation in _MODEL_OPERATIONS:
+            _add_model_span(builder, span, calls=not by_spans)
         else:
-            building.fill(agent=name(span.facts.get("gen_ai.agent.name")))
-    return building.finish()
+            builder.fill(agent=name(span.facts.get("gen_ai.agent.name")))
+    return builder.finish()
 
 
-def _add_tool_span(building: RunBuilder, span: _Span) -> None:
+def _add_tool_span(builder: RunBuilder, span: _Span) -> None:
     tool = span.facts.get("gen_ai.tool.name")
     arguments = span.facts.get("gen_ai.tool.call.arguments")
     if isinstance(arguments, str) and arguments.startswith("{"):
         arguments = parsed(arguments) or arguments
-    building.at_s = span.began_s
-    building.call(span.key, tool, arguments or "")
+    builder.at_s = span.began_s
+    builder.call(span.key, tool, arguments or "")
     result = span.facts.get("gen_ai.tool.call.result")
     output = as_json(result) if result is not None else span.failed or ""
     ok = False if span.failed is not None else None
-    building.at_s = span.ended_s
-    building.result(span.key, output, ok=ok)
+    builder.at_s = span.ended_s
+    builder.result(span.key, output, ok=ok)
 
 
-def _answer(building: RunBuilder, span: _Span, *, calls: bool) -> None:
-    facts, building.at_s = span.facts, span.began_s
+def _add_model_span(builder: RunBuilder, span: _Span, *, calls: bool) -> None:
+    facts, builder.at_s = span.facts, span.began_s
     if calls:
-        for part in _parts(facts.get("gen_ai.input.messages")):
+        for part in _message_parts(facts.get("gen_ai.input.messages")):
             if at(part, "type") == "tool_call_response":
                 result = at(part, "response") or at(part, "result")
-                building.result(at(part, "id"), as_json(result))
-    building.turn()
+                builder.result(at(part, "id"), as_json(result))
+    builder.turn()
     model = name(facts.get("gen_ai.response.model") or facts.get("gen_ai.request.model"))
-    building.fill(model=model)
+    builder.fill(model=model)
     used = {key.removeprefix("gen_ai.usage."): value for key, value in facts.items()}
     tokens = (
         used.get("input_tokens", used.get("prompt_tokens")),
         used.get("output_tokens", used.get("completion_tokens")),
         *(used.get("cache_read.input_tokens"), used.get("cache_creation.input_tokens")),
     )
-    building.add_usage(Usage(model or None, *TokenCounts(*map(count, tokens))))
-    building.text(facts.get("events"))
-    building.at_s = span.ended_s
-    for part in _parts(facts.get("gen_ai.output.messages")):
+    builder.add_usage(Usage(model or None, *TokenCounts(*map(count, tokens))))
+    builder.text(facts.get("events"))
+    builder.at_s = span.ended_s
+    for part in _message_parts(facts.get("gen_ai.output.messages")):
         if word(at(part, "type")) in {"text", "reasoning"}:
-            building.text(at(part, "content"))
+            builder.text(at(part, "content"))
         elif at(part, "type") == "tool_call" and calls:
-            building.call(at(part, "id"), at(part, "name"), at(part, "arguments"))
+            builder.call(at(part, "id"), at(part, "name"), at(part, "arguments"))
 
 
-def _parts(messages: object) -> Iterator[Any]:
+def _message_parts(messages: object) -> Iterator[Any]:
     for message in items(messages):
         yield from items(at(message, "parts"))
 

@@ -1,9 +1,9 @@
 """Trajectories of OpenHands and SWE-agent.
 
-OpenHands writes a list of events, evaluation outputs (a run a line) or a folder of events. It has two
-generations of events: actions and observations joined by `cause`, and those of the agent SDK joined by
-the call's id, whose conversations are folders with a file for each event. SWE-agent writes a `.traj`
-file: one document with the turns of one run under `trajectory`.
+OpenHands writes a list of events, evaluation outputs (one run per line) or a folder of events. It has two
+generations of events: actions and observations joined by `cause`, and those of the agent SDK, which are joined by
+the call's id and stored in a folder with a file per event. SWE-agent writes a `.traj` file, a document with
+the turns of one run under `trajectory`.
 """
 
 import os
@@ -19,22 +19,24 @@ from switchgear._agents.recordings.recording import (
     RecordingTally,
     RunBuilder,
     UnreadableRecording,
-    moment,
     name,
+    timestamp,
     word,
 )
 
 _OPENHANDS = "openhands"
 
-_NO_STEPS = frozenset({"system", "recall", "change_agent_state", "null", "condensation", "pause"})
-_SDK_SILENT = frozenset({
+_IGNORED_ACTIONS = frozenset(
+    {"system", "recall", "change_agent_state", "null", "condensation", "pause"}
+)
+_IGNORED_SDK_EVENTS = frozenset({
     *("SystemPromptEvent", "ConversationStateUpdateEvent", "Condensation", "CondensationRequest"),
     *("CondensationSummaryEvent", "PauseEvent", "TokenEvent", "LLMCompletionLogEvent"),
 })  # fmt: skip
 
 
 def _recognises(source: RecordingFile) -> bool:
-    """A list of events, or lines with a history."""
+    """Whether it is a list of events, or has lines with a history."""
     first = source.first
     listed = first.get("[]")
     if isinstance(listed, list):
@@ -42,17 +44,17 @@ def _recognises(source: RecordingFile) -> bool:
     return (isinstance(first.get("history"), list) and "instance_id" in first) or _is_event(first)
 
 
-def is_folder(path: str) -> bool:
-    """Whether a folder holds the events of a conversation."""
+def is_events_folder(path: str) -> bool:
+    """Whether a folder contains the events of a conversation."""
     return os.path.basename(path) == "events" and os.path.isdir(path)
 
 
 def _read(source: RecordingFile, tally: RecordingTally) -> Iterator[RecordedRun]:
     """The run of a trajectory, or the runs of an evaluation."""
     run = RecordedRun(source.name, source.path, _OPENHANDS, _OPENHANDS)
-    if is_folder(source.path):
+    if is_events_folder(source.path):
         conversation = name(os.path.basename(os.path.dirname(source.path)))
-        yield _run(run._replace(id=conversation), _in_files(source.path, tally), tally)
+        yield _run(run._replace(id=conversation), _read_event_files(source.path, tally), tally)
         return
     first = source.head()[0]
     lines: Iterable[Any] = first["[]"] if "[]" in first else source.lines(tally, _OPENHANDS)
@@ -69,7 +71,7 @@ def _is_event(value: object) -> bool:
     return first or str(at(value, "kind")).endswith(("Event", "Observation"))
 
 
-def _in_files(folder: str, tally: RecordingTally) -> Iterator[Any]:
+def _read_event_files(folder: str, tally: RecordingTally) -> Iterator[Any]:
     try:
         names = sorted(each for each in os.listdir(folder) if each.endswith(".json"))
     except OSError as error:
@@ -118,7 +120,7 @@ class _OpenHandsBuilder(RunBuilder):
     _spent: tuple[int, ...] = (0, 0, 0, 0)
 
     def read_message(self, event: dict[str, Any]) -> None:
-        self.at_s = moment(event.get("timestamp"))
+        self.at_s = timestamp(event.get("timestamp"))
         if isinstance(event.get("kind"), str):
             self._sdk(event, str(event["kind"]))
         elif "action" in event:
@@ -132,21 +134,21 @@ class _OpenHandsBuilder(RunBuilder):
 
     def _action(self, event: dict[str, Any]) -> None:
         action, arguments = word(event.get("action")), event.get("args")
-        if not action or action in _NO_STEPS:
+        if not action or action in _IGNORED_ACTIONS:
             return
         if action == "message":
             text = words(at(arguments, "content") or event.get("message"))
             if event.get("source") == "agent":
-                self._use(event.get("llm_metrics"))
+                self._add_usage_since_last(event.get("llm_metrics"))
                 self.text(text)
                 self.turn()
             else:
                 self.fill(task=name(text))
             return
-        self._use(event.get("llm_metrics"))
+        self._add_usage_since_last(event.get("llm_metrics"))
         self.text(at(arguments, "thought"))
         given = part(event, "args")
-        shown = {key: value for key, value in given.items() if key not in _DROPPED}
+        shown = {key: value for key, value in given.items() if key not in _IGNORED_ARGUMENTS}
         tool = at(event, "tool_call_metadata", "function_name") or action
         self.call(event.get("id"), tool, shown)
         if action == "finish":
@@ -155,27 +157,25 @@ class _OpenHandsBuilder(RunBuilder):
 
     def _observation(self, event: dict[str, Any]) -> None:
         extras = event.get("extras")
-        code = at(extras, "metadata", "exit_code")
-        code = at(extras, "exit_code") if code is None else code
-        ok = None if not isinstance(code, int) else code in {0, -1}
+        ok = _succeeded(at(extras, "metadata", "exit_code"), at(extras, "exit_code"))
         if event.get("observation") == "error" or event.get("success") is False:
             ok = False
         self.result(event.get("cause"), words(event.get("content")), ok=ok)
 
-    def _use(self, metrics: object) -> None:
-        """Metrics are running totals: the usage of a step is the difference."""
+    def _add_usage_since_last(self, metrics: object) -> None:
+        """Add the usage since the last event; the metrics are running totals."""
         usage = at(metrics, "accumulated_token_usage")
         keys = ("prompt_tokens", "completion_tokens", "cache_read_tokens")
         total = (
             micros(at(metrics, "accumulated_cost")) or 0,
             *(count(at(usage, key)) for key in keys),
         )
-        cost, taken, said, read_tokens = (
+        cost, sent, received, cached = (
             max(now - before, 0) for now, before in zip(total, self._spent, strict=True)
         )
         if any(total):
             self._spent = total
-        self.add_usage(Usage(self.run.model, taken, said, read_tokens, 0, cost or None))
+        self.add_usage(Usage(self.run.model, sent, received, cached, 0, cost or None))
 
     # The agent SDK
 
@@ -185,17 +185,14 @@ class _OpenHandsBuilder(RunBuilder):
             self.text(words(event.get("reasoning_content")))
             self.text(words(event.get("thought")))
             tool = event.get("tool_name") or at(event, "action", "kind")
-            self.call(call_id, tool, _plain_action(event))
+            self.call(call_id, tool, _sdk_arguments(event))
             if tool == "finish":
                 self.set(ended="finish")
         elif kind == "ObservationEvent":
             seen = event.get("observation")
             text = words(at(seen, "content") or at(seen, "output"))
-            code = at(seen, "exit_code")
-            code = at(seen, "metadata", "exit_code") if code is None else code
-            ok = None if not isinstance(code, int) else code in {0, -1}
-            ok = False if at(seen, "is_error") is True else ok
-            self.result(call_id, text, ok=ok)
+            ok = _succeeded(at(seen, "exit_code"), at(seen, "metadata", "exit_code"))
+            self.result(call_id, text, ok=False if at(seen, "is_error") is True else ok)
         elif kind in {"AgentErrorEvent", "UserRejectObservation"}:
             text = words(event.get("error") or event.get("rejection_reason"))
             self.result(call_id, text, ok=False)
@@ -208,17 +205,23 @@ class _OpenHandsBuilder(RunBuilder):
                 self.fill(task=name(text))
         elif kind == "ConversationErrorEvent":
             self.set(ended=name(event.get("code")))
-        elif kind not in _SDK_SILENT:
+        elif kind not in _IGNORED_SDK_EVENTS:
             self.unknown(kind)
 
 
-_DROPPED = frozenset({
+_IGNORED_ARGUMENTS = frozenset({
     *("thought", "blocking", "hidden", "confirmation_state", "is_input", "security_risk"),
     *("is_static", "cwd", "impl_source"),
 })  # fmt: skip
 
 
-def _plain_action(event: dict[str, Any]) -> object:
+def _succeeded(*codes: object) -> bool | None:
+    """Whether a command succeeded, by the first exit code that is reported; `None`: unknown."""
+    code = next((each for each in codes if each is not None), None)
+    return code in {0, -1} if isinstance(code, int) else None
+
+
+def _sdk_arguments(event: dict[str, Any]) -> object:
     action = event.get("action")
     if not isinstance(action, dict):
         return at(event, "tool_call", "arguments") or at(
@@ -239,7 +242,7 @@ _COMMANDS = frozenset({
 
 
 def _is_swe_agent(source: RecordingFile) -> bool:
-    """Turns with an action and an observation."""
+    """Whether it has turns with an action."""
     turns = source.first.get("trajectory")
     return isinstance(turns, list) and (
         not turns or (isinstance(turns[0], dict) and "action" in turns[0])
@@ -257,26 +260,26 @@ def _read_swe_agent(source: RecordingFile, tally: RecordingTally) -> Iterator[Re
         ended=name(at(info, "exit_status")),
         cost_micros=micros(at(info, "model_stats", "instance_cost")),
     )
-    building = RunBuilder(run, tally)
+    builder = RunBuilder(run, tally)
     elapsed_s = 0.0
     for place, turn in enumerate(document["trajectory"]):
         action = words(at(turn, "action")).strip()
         if not isinstance(turn, dict) or not (action or turn.get("response")):
-            building.unknown("a turn without an action")
+            builder.unknown("a turn without an action")
             continue
-        building.text(words(turn.get("thought") or (turn.get("response") if not action else "")))
+        builder.text(words(turn.get("thought") or (turn.get("response") if not action else "")))
         if not action:
-            building.turn()
+            builder.turn()
             continue
         seconds = number(turn.get("execution_time"))
         elapsed_s += max(seconds or 0.0, 0.0)
         first, _, rest = action.partition(" ")
-        building.at_s = None
-        # SWE-agent's own commands have names; everything else is a command line.
-        building.call(place, *((first, rest) if first in _COMMANDS else ("bash", action)))
-        building.at_s = None if seconds is None else elapsed_s
-        building.result(place, words(turn.get("observation")), seconds=seconds)
-    yield building.finish()
+        builder.at_s = None
+        # SWE-agent's own commands are tools; everything else is a shell command.
+        builder.call(place, *((first, rest) if first in _COMMANDS else ("bash", action)))
+        builder.at_s = None if seconds is None else elapsed_s
+        builder.result(place, words(turn.get("observation")), seconds=seconds)
+    yield builder.finish()
 
 
 OPENHANDS = RecordingFormat(

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from switchgear._agents.recordings.recording import FIRST_DATE_S
+from switchgear._agents.recordings.recording import MIN_EPOCH_S
 from switchgear._measure.git_command import Deadline, GitError, find_repository, run_git
 
 _GIT_S = 3.0
@@ -91,7 +91,7 @@ def _same_author_and_time(git: Git, name: str) -> str:
 
 
 def _same_subject(git: Git, subject: str, at_s: float | None) -> str:
-    since = [f"--since={int(at_s) - 60}"] if at_s is not None and at_s > FIRST_DATE_S else []
+    since = [f"--since={int(at_s) - 60}"] if at_s is not None and at_s > MIN_EPOCH_S else []
     return "" if len(subject) < _MIN_SUBJECT else _search(git, subject, *since)
 
 

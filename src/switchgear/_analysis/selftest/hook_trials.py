@@ -284,7 +284,7 @@ def installed_commands(root: str) -> dict[str, str]:
         for scope in scopes_of(agent, root):
             there = hook_file(agent, scope, root)
             with suppress(CannotChange):  # `standing` has the reason
-                if there.look().installed and (command := there.commands().get(before)):
+                if there.state().installed and (command := there.commands().get(before)):
                     found.setdefault(agent, command)
     return found
 

@@ -55,7 +55,7 @@ def stored(bench: Bench) -> Iterator[GuardRow]:
 def installed(bench: Bench) -> Iterator[GuardRow]:
     """Hooks that are configured and not installed, or installed and cannot run."""
     states = [
-        (agent, hook_file(agent, scope, bench.root).look())
+        (agent, hook_file(agent, scope, bench.root).state())
         for agent in HOOKED
         for scope in scopes_of(agent, bench.root)
     ]

@@ -1,8 +1,8 @@
-"""Inserts the entries of Switchgear into the text of settings, and removes them: everything else stays.
+"""Inserts and removes the Switchgear entries in the text of settings; the rest of the text is unchanged.
 
-Settings hold `{"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": "command", "command": …}]}]}}`
-for every agent that has hooks. What is inserted begins directly behind something of the owner's
-and ends directly after the inserted text, so removing it is the exact inverse.
+The settings of every agent with hooks contain
+`{"hooks": {EVENT: [{"matcher": …, "hooks": [{"type": "command", "command": …}]}]}}`. The inserted text begins
+directly after text of the user and has nothing after its last character, so removing it restores the original.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 MAX_DEPTH = 100
-"""Levels of nesting; handwritten settings have far fewer."""
+"""Maximum levels of nesting; handwritten settings have far fewer."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LINE_COMMENT = re.compile(r"//[^\r\n]*")
 _COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
@@ -20,7 +20,7 @@ _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+
 
 
 class NotJson(ValueError):
-    """A text that cannot be read: `why`, and where (`line` and `column` count from 1)."""
+    """A text that is not valid JSON: `why`, and where (`line` and `column` count from 1)."""
 
     def __init__(self, text: str, at: int, why: str) -> None:
         before = text[:at]
@@ -34,15 +34,15 @@ class Item(NamedTuple):
     """A value in an array, or a key with its value in an object."""
 
     start: int
-    """Where it begins: at its key, if it has one."""
+    """The position of its first character, which is that of the key if it has one."""
     node: "JsonNode"
     key: str = ""
     comma: int | None = None
-    """The position of the comma before it; `None`: it is the first item."""
+    """The position of the comma before it; `None`: the first item."""
 
 
 class JsonNode(NamedTuple):
-    """A value and its place in the text."""
+    """A value and its position in the text."""
 
     start: int
     end: int
@@ -50,12 +50,12 @@ class JsonNode(NamedTuple):
     """`object`, `array` or `scalar`."""
     scalar: Any = None
     items: tuple[Item, ...] = ()
-    settled: int = 0
-    """Of an object or array: the position after its last item or comment."""
+    content_end: int = 0
+    """In an object or array: the position after its last item or comment."""
 
     @property
     def value(self) -> Any:
-        """As Python has it; of keys that come twice the last one counts, as for all agents."""
+        """The value in Python; of repeated keys the last one counts, as for all agents."""
         if self.kind == "object":
             return {item.key: item.node.value for item in self.items}
         if self.kind == "array":
@@ -63,15 +63,15 @@ class JsonNode(NamedTuple):
         return self.scalar
 
     def get(self, key: str) -> "Item | None":
-        """The member of an object that counts, or `None`."""
+        """The member of an object with this key, the last one if it is repeated; else `None`."""
         found = [item for item in self.items if item.key == key and self.kind == "object"]
         return found[-1] if found else None
 
 
 def parse(text: str, *, comments: bool = True) -> JsonNode:
-    """The one value that a text holds. Raises `NotJson`.
+    """The JSON value in a text. Raises `NotJson`.
 
-    >>> parse('{"a": 1} // as it should be').get("a").node.value
+    >>> parse('{"a": 1} // the first letter').get("a").node.value
     1
     """
     scanner = _Scanner(text, comments=comments)
@@ -91,14 +91,14 @@ class _Scanner:
         self.comments = comments
 
     def skip(self, at: int) -> tuple[int, int]:
-        """Where something begins that is neither space nor comment, and the end of the last comment."""
-        settled = at
+        """The position after spaces and comments, and the end of the last comment."""
+        content_end = at
         while True:
             match = _SPACE.match(self.text, at)
             at = at if match is None else match.end()
             if not self.text.startswith(("//", "/*"), at):
-                return at, settled
-            at = settled = self.comment(at)
+                return at, content_end
+            at = content_end = self.comment(at)
 
     def comment(self, at: int) -> int:
         if not self.comments:
@@ -122,47 +122,47 @@ class _Scanner:
         pattern = _STRING if first == '"' else _SCALAR
         match = pattern.match(self.text, at)
         if match is None:
-            raise NotJson(self.text, at, self.surprise(at, "a value"))
+            raise NotJson(self.text, at, self.unexpected(at, "a value"))
         try:
             scalar = json.loads(match[0])
-        except ValueError as error:  # a number with more digits than Python takes
+        except ValueError as error:  # a number with more digits than Python accepts
             raise NotJson(self.text, at, str(error)) from None
         return JsonNode(at, match.end(), "scalar", scalar)
 
     def container(self, start: int, kind: str, closing: str, depth: int) -> JsonNode:
         items: list[Item] = []
-        at, settled = self.skip(start + 1)
+        at, content_end = self.skip(start + 1)
         comma: int | None = None
         while not (self.text.startswith(closing, at) and comma is None):
             item = self.item(at, comma, kind, depth)
             items.append(item)
-            at, settled = self.skip(item.node.end)
+            at, content_end = self.skip(item.node.end)
             comma = at if self.text.startswith(",", at) else None
             if comma is not None:
-                at, settled = self.skip(at + 1)
+                at, content_end = self.skip(at + 1)
             elif not self.text.startswith(closing, at):
-                raise NotJson(self.text, at, self.surprise(at, f"',' or '{closing}'"))
-        return JsonNode(start, at + 1, kind, items=tuple(items), settled=settled)
+                raise NotJson(self.text, at, self.unexpected(at, f"',' or '{closing}'"))
+        return JsonNode(start, at + 1, kind, items=tuple(items), content_end=content_end)
 
     def item(self, at: int, comma: int | None, kind: str, depth: int) -> Item:
         if kind == "array":
             return Item(at, self.value(at, depth + 1), comma=comma)
         match = _STRING.match(self.text, at)
         if match is None:
-            raise NotJson(self.text, at, self.surprise(at, "a key in double quotes"))
+            raise NotJson(self.text, at, self.unexpected(at, "a key in double quotes"))
         colon, _ = self.skip(match.end())
         if not self.text.startswith(":", colon):
-            raise NotJson(self.text, colon, self.surprise(colon, "':'"))
+            raise NotJson(self.text, colon, self.unexpected(colon, "':'"))
         value = self.value(self.skip(colon + 1)[0], depth + 1)
         return Item(at, value, json.loads(match[0]), comma)
 
-    def surprise(self, at: int, wanted: str) -> str:
+    def unexpected(self, at: int, expected: str) -> str:
         sign = self.text[at : at + 1]
-        return f"expected {wanted}, found {sign!r}" if sign else f"expected {wanted}, found the end"
+        return f"expected {expected}, found {repr(sign) if sign else 'the end'}"
 
 
 def line_indent(text: str, at: int) -> str:
-    r"""The space at the beginning of the line that holds this place.
+    r"""The indentation of the line that contains this position.
 
     >>> line_indent("{\n    x", 7)
     '    '
@@ -173,7 +173,7 @@ def line_indent(text: str, at: int) -> str:
 
 
 def ends_in_line_comment(gap: str) -> bool:
-    """Whether the last thing between two values is a comment that the end of its line ends.
+    """Whether the text between two values ends with a `//` comment.
 
     >>> ends_in_line_comment(" // so"), ends_in_line_comment(" /* // so */")
     (True, False)
@@ -186,28 +186,28 @@ HOOKS = "hooks"
 Group = dict[str, Any]
 IsOurs = Callable[[str], bool]
 Containers = dict[str, str | None]
-"""Containers that were empty before, by path: `None` if they were created, else the text inside."""
+"""The containers that were empty before the insertion, by path: their text, or `None` if they were created."""
 
 
 class WrongShape(ValueError):
-    """Settings whose hooks are not what any agent takes: where, and what was found."""
+    """Settings whose hooks have a form that no agent accepts."""
 
 
 class FoundHook(NamedTuple):
     event: str
     command: str
     group: Mapping[str, Any]
-    """The group around it: the matcher and all its commands."""
+    """The group that contains it: the matcher and all its commands."""
 
 
 class _HookPosition(NamedTuple):
-    """One hook of the settings, with everything around it."""
+    """One hook in the settings, with everything that contains it."""
 
     root: JsonNode
     hooks: Item
     event: Item
     inner: JsonNode
-    """The list of hooks in the group that holds it."""
+    """The list of hooks in its group."""
     group: int
     hook: int
     command: str
@@ -216,26 +216,28 @@ class _HookPosition(NamedTuple):
 def find(text: str, ours: IsOurs, *, comments: bool = True) -> list[FoundHook]:
     """The Switchgear commands, in the order of the text. Raises `NotJson`, `WrongShape`.
 
-    `comments`: whether the agent takes them; if not, they are an error.
+    `comments`: whether the agent accepts comments; if not, they are an error.
     """
     found = []
-    for place in _hook_positions(parse(text, comments=comments)):
-        if ours(place.command):
-            group = place.event.node.items[place.group].node.value
-            found.append(FoundHook(place.event.key, place.command, group))
+    for position in _hook_positions(parse(text, comments=comments)):
+        if ours(position.command):
+            group = position.event.node.items[position.group].node.value
+            found.append(FoundHook(position.event.key, position.command, group))
     return found
 
 
 def insert(text: str, groups: Mapping[str, Group]) -> tuple[str, Containers]:
-    """The text with a group for each event, and what that filled. Raises `NotJson`, `WrongShape`."""
+    """The text with a group for each event, and the containers that were empty. Raises `NotJson`, `WrongShape`."""
     lists = {event: [group] for event, group in groups.items()}
-    all_made: Containers = {HOOKS: None, **{f"{HOOKS}.{event}": None for event in groups}}
+    all_containers: Containers = {HOOKS: None, **{f"{HOOKS}.{event}": None for event in groups}}
     if not text.strip():
-        return text + json.dumps({HOOKS: lists}, indent=2, ensure_ascii=False) + "\n", all_made
+        return text + json.dumps(
+            {HOOKS: lists}, indent=2, ensure_ascii=False
+        ) + "\n", all_containers
     root = parse(text)
     if _hooks_item(root) is None:
         inside = {} if root.items else {"": text[root.start + 1 : root.end - 1]}
-        return _append_item(text, root, root, lists, HOOKS), {**all_made, **inside}
+        return _append_item(text, root, root, lists, HOOKS), {**all_containers, **inside}
     containers: Containers = {}
     for event, group in groups.items():
         text = _insert_one(text, event, group, containers)
@@ -244,27 +246,28 @@ def insert(text: str, groups: Mapping[str, Group]) -> tuple[str, Containers]:
 
 def _insert_one(text: str, event: str, group: Group, containers: Containers) -> str:
     root = parse(text)
-    hooks = cast("Item", _hooks_item(root))  # `insert` has seen it
-    held = _event_item(hooks.node, event)
-    target, path = (hooks.node, HOOKS) if held is None else (held.node, f"{HOOKS}.{event}")
+    hooks = cast("Item", _hooks_item(root))  # checked by `insert`
+    event_item = _event_item(hooks.node, event)
+    path = f"{HOOKS}.{event}"
+    target = hooks.node if event_item is None else event_item.node
     if not target.items:
-        containers[path] = text[target.start + 1 : target.end - 1]
-    if held is not None:
+        containers[HOOKS if event_item is None else path] = text[target.start + 1 : target.end - 1]
+    if event_item is not None:
         return _append_item(text, root, target, group)
-    containers[f"{HOOKS}.{event}"] = None
+    containers[path] = None
     return _append_item(text, root, target, [group], event)
 
 
 def cut(text: str, ours: IsOurs, containers: Containers | None = None) -> str:
-    """The text without the Switchgear commands, and without what they leave empty.
+    """The text without the Switchgear commands, and without the containers that become empty.
 
     `containers` is what `insert` returned; without it, everything that becomes empty is removed.
     """
     while True:
-        place = next((each for each in _hook_positions(parse(text)) if ours(each.command)), None)
-        if place is None:
+        position = next((each for each in _hook_positions(parse(text)) if ours(each.command)), None)
+        if position is None:
             return text
-        text = _cut_one(text, place, containers)
+        text = _cut_one(text, position, containers)
 
 
 def _hooks_item(root: JsonNode) -> Item | None:
@@ -284,13 +287,13 @@ def _event_item(hooks: JsonNode, event: str) -> Item | None:
 
 
 def _hook_positions(root: JsonNode) -> Iterator[_HookPosition]:
-    """Every hook with a command. Values of another shape belong to the user and are skipped."""
+    """Every hook with a command. Values of another form belong to the user and are skipped."""
     hooks = _hooks_item(root)
     if hooks is None:
         return
     for event in hooks.node.items:
         if event is not hooks.node.get(event.key):
-            continue  # a key that comes twice: agents see the last one only
+            continue  # a repeated key: agents use only the last one
         for number, group in enumerate(event.node.items):
             inner = group.node.get(HOOKS)
             if event.node.kind != "array" or inner is None or inner.node.kind != "array":
@@ -308,14 +311,14 @@ def _append_item(
     """The text with one more item at the end of an object or array."""
     last = target.items[-1] if target.items else None
     if _is_flat(text, root, target):
-        made = _in_line(text, root, value, key)
-        made = made if last is None or ": " not in text[root.start : root.end] else f" {made}"
+        item = _in_line(text, root, value, key)
+        item = item if last is None or ": " not in text[root.start : root.end] else f" {item}"
     else:
-        made = _on_lines(text, root, target, value, key)
+        item = _on_lines(text, root, target, value, key)
     if last is None:
-        return text[: target.settled] + made + text[target.settled :]
+        return text[: target.content_end] + item + text[target.content_end :]
     end = last.node.end
-    return text[:end] + "," + text[end : target.settled] + made + text[target.settled :]
+    return text[:end] + "," + text[end : target.content_end] + item + text[target.content_end :]
 
 
 def _in_line(text: str, root: JsonNode, value: Any, key: str | None) -> str:
@@ -330,20 +333,20 @@ def _on_lines(text: str, root: JsonNode, target: JsonNode, value: Any, key: str 
     indent = newline + (line_indent(text, target.start) + unit if own is None else own)
     label = "" if key is None else json.dumps(key) + ": "
     body = json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", indent)
-    rest = text[target.settled : target.end - 1]
+    rest = text[target.content_end : target.end - 1]
     behind = "" if target.items or "\n" in rest else newline + line_indent(text, target.start)
     return f"{indent}{label}{body}{behind}"
 
 
 def _is_flat(text: str, root: JsonNode, target: JsonNode) -> bool:
-    """Whether items are on one line: as in the user's text, unless it is empty."""
+    """Whether the items are on one line; those of an empty container are if the whole text is."""
     if target.items:
         return "\n" not in text[target.start : target.end]
     return bool(root.items) and "\n" not in text[root.start : root.end]
 
 
 def _item_indent(text: str, node: JsonNode) -> str | None:
-    """The space before the first item that begins a line; `None`: none does."""
+    """The indentation of the first item that begins a line; `None`: no item does."""
     for item in node.items:
         before = text[: item.start].rpartition("\n")[2]
         if not before.strip(" \t"):
@@ -351,21 +354,21 @@ def _item_indent(text: str, node: JsonNode) -> str | None:
     return None
 
 
-def _cut_one(text: str, place: _HookPosition, containers: Containers | None) -> str:
+def _cut_one(text: str, position: _HookPosition, containers: Containers | None) -> str:
     """Remove one hook, or the largest container around it that contains nothing else."""
-    held = containers or {}
-    path, event, hooks = f"{HOOKS}.{place.event.key}", place.event, place.hooks
-    if not _has_one_item(text, place.inner):
-        return _without_item(text, place.inner, place.hook)
+    filled = containers or {}
+    path, event, hooks = f"{HOOKS}.{position.event.key}", position.event, position.hooks
+    if not _has_one_item(text, position.inner):
+        return _without_item(text, position.inner, position.hook)
     if not _has_one_item(text, event.node) or _was_there(containers, path):
-        return _without_item(text, event.node, place.group, held.get(path))
+        return _without_item(text, event.node, position.group, filled.get(path))
     if not _has_one_item(text, hooks.node) or _was_there(containers, HOOKS):
-        return _without_item(text, hooks.node, hooks.node.items.index(event), held.get(HOOKS))
-    return _without_item(text, place.root, place.root.items.index(hooks), held.get(""))
+        return _without_item(text, hooks.node, hooks.node.items.index(event), filled.get(HOOKS))
+    return _without_item(text, position.root, position.root.items.index(hooks), filled.get(""))
 
 
 def _was_there(containers: Containers | None, path: str) -> bool:
-    """Whether an empty container stays: it was there before the insertion."""
+    """Whether an empty container was there before the insertion, so that it stays."""
     return containers is not None and containers.get(path, "") is not None
 
 
@@ -382,7 +385,7 @@ def _text_around(text: str, node: JsonNode) -> str:
 def _without_item(text: str, node: JsonNode, index: int, inside: str | None = None) -> str:
     """The text without an item, its comma and the space before it.
 
-    `inside` is what stood between the brackets before there was any item.
+    `inside` is the original text between the brackets of the empty container.
     """
     if len(node.items) == 1 and _text_around(text, node).split() == (inside or "").split():
         return text[: node.start + 1] + (inside or "") + text[node.end - 1 :]
@@ -394,7 +397,7 @@ def _without_item(text: str, node: JsonNode, index: int, inside: str | None = No
     gap = text[begin : item.start]
     stripped = gap.rstrip(" \t\r\n")
     if ends_in_line_comment(stripped) and not rest.lstrip(" \t").startswith(("\r", "\n")):
-        stripped = gap  # else what follows would become part of the comment
+        stripped = gap  # keeps the end of the line: the next item would become part of the comment
     if item.comma is not None and follower is None:
         return text[: item.comma] + stripped + rest
     return text[:begin] + stripped + rest

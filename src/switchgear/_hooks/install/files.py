@@ -1,8 +1,7 @@
-"""Files of other programs, changed as carefully as they would: whole or not at all.
+"""Changes files of other programs atomically, with backups.
 
-A write goes to a temporary file that takes the old one's place; the mode stays, and a link stays a
-link. The original and the changed content are kept in the user's state folder, never
-beside the settings: a project's folder is for the project's files.
+A write goes to a temporary file that replaces the old one; the mode is kept, and a link stays a link. Backups
+and the journal are in the user's state folder, because the project's folder is for the project's files.
 """
 
 import fcntl
@@ -21,11 +20,11 @@ from switchgear._system.files import state_folder, write_private
 
 MAX_BYTES = 5_000_000
 MAX_BACKUPS = 10
-"""How many copies of one file are kept; the oldest go first."""
+"""Maximum number of backups of a file; the oldest are removed."""
 
 
 class CannotChange(SwitchgearError):
-    """A file of an agent that is left alone. `args` are the file, why, and what to do."""
+    """A file that cannot be changed safely. `args` are the path, the reason, and what to do."""
 
     args: tuple[str, str, str]
 
@@ -53,11 +52,11 @@ def digest(data: bytes) -> str:
 
 
 def read(path: str) -> bytes | None:
-    """What a file holds; `None`: there is none. Raises `CannotChange`."""
+    """The content of a file; `None`: there is no file. Raises `CannotChange`."""
     try:
-        # A pipe in its place must not block until there is a writer.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
+        # Non-blocking: opening a pipe would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CannotChange(path, "it is not a file", "move it away")
             data = file.read(MAX_BYTES + 1)
@@ -71,26 +70,29 @@ def read(path: str) -> bytes | None:
     return data
 
 
-def write(path: str, data: bytes, seen: bytes | None) -> tuple[str, ...]:
-    """Replace a file at once, unless it no longer holds what was `seen`; the folders made for it.
+def write(path: str, data: bytes, expected: bytes | None) -> tuple[str, ...]:
+    """Replace a file atomically if its content is `expected`. Returns the folders created for it.
 
     Raises `CannotChange`.
     """
     real = os.path.realpath(path)
     try:
         folders = _make_folders(os.path.dirname(real))
-        _replace(real, data, lambda: _check_unchanged(path, seen))
+        _replace(real, data, lambda: _check_unchanged(path, expected))
     except OSError as error:
         why = error.strerror or "it cannot be written"
         raise CannotChange(path, why, "check the permissions") from None
     return folders
 
 
-def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
-    """Remove a file that holds what was `seen`, and those of the folders that are left empty."""
-    _check_unchanged(path, seen)
+def remove(path: str, expected: bytes, folders: tuple[str, ...] = ()) -> None:
+    """Remove a file if its content is `expected`, and those of the folders that are empty then.
+
+    Raises `CannotChange`.
+    """
+    _check_unchanged(path, expected)
     try:
-        os.unlink(os.path.realpath(path))  # a link stays, as it does when a file is written
+        os.unlink(os.path.realpath(path))  # removes the target of a link, as `write` replaces it
     except OSError as error:
         why = error.strerror or "it cannot be removed"
         raise CannotChange(path, why, "check the permissions") from None
@@ -98,29 +100,29 @@ def remove(path: str, seen: bytes, folders: tuple[str, ...] = ()) -> None:
         try:
             os.rmdir(folder)
         except OSError:
-            return  # another process has put something there
+            return  # it contains other files
 
 
-def _check_unchanged(path: str, seen: bytes | None) -> None:
-    if read(path) != seen:
+def _check_unchanged(path: str, expected: bytes | None) -> None:
+    if read(path) != expected:
         raise CannotChange(path, "another process changed it at the same time", "try again")
 
 
 def _make_folders(folder: str) -> tuple[str, ...]:
-    made: list[str] = []
+    created: list[str] = []
     missing = folder
     while not os.path.isdir(missing):
-        made.append(missing)
+        created.append(missing)
         missing = os.path.dirname(missing)
     os.makedirs(folder, exist_ok=True)
-    return tuple(made)
+    return tuple(created)
 
 
 def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
     name = f"{real}.switchgear-{secrets.token_hex(4)}"
-    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with open(handle, "wb") as file:
+        with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             with suppress(FileNotFoundError):
@@ -139,9 +141,9 @@ def _replace(real: str, data: bytes, check: Callable[[], None]) -> None:
 
 
 class SavedState:
-    """The saved state of one file: its journal, its backups and a lock. Used by one thread.
+    """What Switchgear stores about one file: the journal, the backups and a lock. Used by one thread.
 
-    `with Memory(path).locked():` keeps other Switchgear installations away from the file.
+    `with SavedState(path).locked():` excludes other Switchgear processes.
     """
 
     def __init__(self, path: str) -> None:
@@ -156,17 +158,17 @@ class SavedState:
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
         path = os.path.join(self.folder, "lock")
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        handle = os.open(path, flags, 0o600)
+        descriptor = os.open(path, flags, 0o600)
         try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(f"the lock {path} is not a regular file: remove it and try again")
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(handle)
+            os.close(descriptor)
 
     def journal(self) -> Journal | None:
-        """What the last installation did; `None`: there is none that can be read."""
+        """The changes of the last installation; `None`: there is no readable journal."""
         try:
             with open(os.path.join(self.folder, "journal.json"), encoding="utf-8") as file:
                 data = json.load(file)
@@ -183,7 +185,7 @@ class SavedState:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def keep(self, journal: Journal) -> None:
+    def save(self, journal: Journal) -> None:
         before = None if journal.before is None else digest(journal.before)
         data = {
             "path": self.path,
@@ -203,7 +205,7 @@ class SavedState:
                 os.unlink(os.path.join(self.folder, name))
 
     def back_up(self, data: bytes) -> str:
-        """Save a copy of the content. Returns its path."""
+        """Save a copy of the content. Returns the path of the copy."""
         when = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
         name = f"backup-{when}-{secrets.token_hex(2)}"
         self._write(name, data)

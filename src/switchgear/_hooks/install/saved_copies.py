@@ -1,9 +1,9 @@
-"""Saved copies of the settings and plugins with Switchgear hooks, and their repair.
+"""Saved copies of the settings and plugins with Switchgear hooks, and the repair of changed files.
 
-`switchgear hooks install` saves each file, `uninstall` drops the copy. A file that then lacks the
-entries, or switches hooks off, was changed without an operator: the entries are restored with the
-rest of the file as it is; a file that is gone or cannot be parsed is restored as a whole. Copies lie
-in the user's state folder, never in the project. No link is followed on the way to a repaired file.
+`switchgear hooks install` saves a copy of each file, and `uninstall` removes it. A file that lacks the entries
+or switches hooks off was changed without an operator. The entries are restored, and the rest of the file stays
+as it is; a file that was removed or cannot be parsed is restored as a whole. The copies are in the user's state
+folder, not in the project. Repairs do not follow links.
 """
 
 import json
@@ -26,7 +26,7 @@ from switchgear._system.files import read_private, state_folder, write_private
 
 MAX_RECORD_BYTES = 2 * files.MAX_BYTES
 MAX_CHANGED_FILES = 20
-"""How many changed files are kept aside; the oldest are dropped."""
+"""Maximum number of copies of changed files; the oldest are removed."""
 _BYTE_ORDER_MARK = "\ufeff"
 _TOML_SWITCH = re.compile(r"(\bhooks[ \t]*=[ \t]*)false\b")
 
@@ -41,9 +41,9 @@ class SavedHooks(NamedTuple):
     data: bytes
     mode: int = 0o644
     linked: bool = False
-    """Whether the path led through a link then: such a file is repaired where the link leads."""
+    """Whether the path contained a link: then the target of the link is repaired."""
     switched: tuple[str, ...] = ()
-    """Files in which hooks were switched off then, by the user."""
+    """The files in which the user had switched hooks off."""
 
 
 class Repaired(NamedTuple):
@@ -54,7 +54,7 @@ class Repaired(NamedTuple):
 
 
 def save(agent: str, scope: str, folder: str) -> None:
-    """Save the file as it is: an operator has installed hooks in it. Raises OSError."""
+    """Save a copy of the file in which an operator has installed hooks. Raises OSError."""
     hooked, path = HOOKED[agent], _settings_path(agent, scope, folder)
     data = files.read(path)
     if data is None:
@@ -70,14 +70,14 @@ def save(agent: str, scope: str, folder: str) -> None:
 
 
 def is_saved(agent: str, scope: str, folder: str) -> bool:
-    """Whether there is a copy: an operator has installed hooks, and not removed them."""
+    """Whether there is a copy: an operator has installed hooks and not removed them."""
     return _read(_settings_path(agent, scope, folder)) is not None
 
 
 def forget(agent: str, scope: str, folder: str) -> None:
-    """Drop the copy: an operator removes the hooks. Raises OSError.
+    """Remove the copy of a file from which an operator removes the hooks. Raises OSError.
 
-    An empty record stays, to distinguish it from a copy that something else removed.
+    An empty record stays: it distinguishes this from a copy that was removed by something else.
     """
     record = _record_path(_settings_path(agent, scope, folder))
     if os.path.lexists(record):
@@ -85,7 +85,7 @@ def forget(agent: str, scope: str, folder: str) -> None:
 
 
 def is_forgotten(path: str) -> bool:
-    """Whether an operator removed the hooks from a file, and they were not installed since."""
+    """Whether an operator removed the hooks from a file and has not installed them since."""
     try:
         with open(_record_path(path), "rb") as file:
             return file.read(8).strip() == b"null"
@@ -94,12 +94,12 @@ def is_forgotten(path: str) -> bool:
 
 
 def missing_copies(paths: Iterable[str]) -> list[str]:
-    """The files whose copy was removed, but not by an operator."""
+    """The files whose copies were removed without an operator."""
     return [path for path in paths if not os.path.lexists(_record_path(path))]
 
 
 def watched_files(folder: str) -> list[str]:
-    """The files whose change is noticed: those with a copy, and those that could switch hooks off."""
+    """The files whose changes must be noticed: those with a copy, and those that can switch hooks off."""
     found: list[str] = []
     for saved in saved_in(folder):
         found += [saved.path, *switch_files(HOOKED[saved.agent], saved.folder)]
@@ -107,7 +107,7 @@ def watched_files(folder: str) -> list[str]:
 
 
 def saved_in(folder: str) -> list[SavedHooks]:
-    """The copies of files that hold for a project, of the user's too."""
+    """The copies of all files that apply to a project, including the user's."""
     real = os.path.realpath(folder)
     try:
         names = os.listdir(state_folder("guard"))
@@ -124,9 +124,9 @@ def _concerns(saved: SavedHooks, real: str) -> bool:
 
 
 def repair(folder: str) -> Repaired:
-    """Look at every file that guards a project, and revert what no operator did.
+    """Check every settings file and plugin that guards a project, and revert changes that no operator made.
 
-    A file with hooks of an earlier installation and no copy yet is saved.
+    A file of an earlier installation that has no copy yet is saved.
     """
     _save_unsaved(folder)
     done: list[str] = []
@@ -145,8 +145,8 @@ def _save_unsaved(folder: str) -> None:
         for scope in scopes_of(name, folder):
             path = _settings_path(name, scope, folder)
             if os.path.isfile(path) and _read(path) is None:
-                look = hook_file(name, scope, folder).look()
-                if look.installed and not look.missing and not look.switched_off:
+                state = hook_file(name, scope, folder).state()
+                if state.installed and not state.missing and not state.switched_off:
                     with suppress(OSError, CannotChange):
                         save(name, scope, folder)
 
@@ -172,7 +172,7 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
         found = _entries(now, hooked)
         if all(entry in found for entry in expected):
             if now != saved.data:
-                _write(saved._replace(data=now))  # others' settings are theirs
+                _write(saved._replace(data=now))  # other settings may change
             return
         repaired = _with_entries(now, saved.data)
         if not all(entry in _entries(repaired, hooked) for entry in expected):
@@ -189,7 +189,7 @@ def _repair_file(saved: SavedHooks) -> Iterator[str]:
 
 
 def _read_current(saved: SavedHooks) -> tuple[bytes | None, str]:
-    """The content of the file; or what is wrong with it, if it cannot be used."""
+    """The content of the file; or `None`, and what is wrong with the file."""
     try:
         found = os.lstat(saved.path)
     except FileNotFoundError:
@@ -219,14 +219,11 @@ def _text(data: bytes) -> str:
 def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str, str, str]]:
     """The Switchgear entries in settings: the event, the matcher and the hook. Raises ValueError, NotJson.
 
-    `reader`: only as this agent could read them. One that takes no comments ignores the whole file.
+    `reader`: the agent that must be able to read the settings; default: any.
     """
     text = _text(data)
-    if (
-        reader is not None
-        and data.startswith(_BYTE_ORDER_MARK.encode())
-        and not reader.byte_order_mark
-    ):
+    has_mark = data.startswith(_BYTE_ORDER_MARK.encode())
+    if reader is not None and has_mark and not reader.byte_order_mark:
         raise ValueError("it begins with a byte order mark")
     comments = reader is None or reader.comments
     found: list[tuple[str, str, str]] = []
@@ -243,18 +240,18 @@ def _entries(data: bytes, reader: HookSettings | None = None) -> list[tuple[str,
 def _with_entries(now: bytes, good: bytes) -> bytes:
     """The current settings with the Switchgear entries of the saved copy.
 
-    An entry that was changed into one that starts nothing goes, too: it would refuse every call.
+    An entry that was changed into an invalid command is removed: it would refuse every call.
     """
     groups: dict[str, edit.Group] = {}
     for each in edit.find(_text(good), is_ours):
         ours = [hook for hook in each.group["hooks"] if hook.get("command") == each.command]
         groups[each.event] = {**each.group, "hooks": ours}
 
-    def goes(command: str) -> bool:
+    def is_removed(command: str) -> bool:
         is_new = json.dumps(command) not in _text(good)
         return is_ours(command) or (is_new and "switchgear" in command.lower())
 
-    text, _ = edit.insert(edit.cut(_text(now), goes) if _text(now).strip() else "", groups)
+    text, _ = edit.insert(edit.cut(_text(now), is_removed) if _text(now).strip() else "", groups)
     mark = _BYTE_ORDER_MARK.encode() if now.startswith(_BYTE_ORDER_MARK.encode()) else b""
     return mark + text.encode()
 
@@ -270,15 +267,15 @@ def _repair_switches(saved: SavedHooks) -> Iterator[str]:
             continue
         now = files.read(path) or b""
         keep_changed_file(path, now)
-        made = _with_hooks_on(hooked, path, now.decode())
-        files.write(path, made.encode(), now)
+        changed = _with_hooks_on(hooked, path, now.decode())
+        files.write(path, changed.encode(), now)
         if settings.switch_in(hooked, path):
-            raise ValueError(f"{path}: {switch}, and it could not be switched on again")
+            raise ValueError(f"{path}: {switch}, and hooks could not be switched on again")
         yield f"{path}: {switch}: switched on again"
 
 
 def _with_hooks_on(hooked: HookSettings, path: str, text: str) -> str:
-    """The settings without what switches hooks off; everything else as it is."""
+    """The settings with hooks switched on, and otherwise unchanged."""
     if path.endswith(".toml"):
         return _TOML_SWITCH.sub(r"\1true", text)
     mark = _BYTE_ORDER_MARK if text.startswith(_BYTE_ORDER_MARK) else ""
@@ -307,7 +304,7 @@ def _replace_node(text: str, node: Any, value: str) -> str:
 
 
 def _restore(saved: SavedHooks, data: bytes) -> None:
-    """Restore a file. Raises OSError, CannotChange."""
+    """Write a file, without following a link unless the user had one there. Raises OSError, CannotChange."""
     if saved.linked:
         files.write(saved.path, data, files.read(saved.path))
         return
@@ -319,64 +316,61 @@ def _restore(saved: SavedHooks, data: bytes) -> None:
 
 
 def write_without_links(base: str, path: str, data: bytes, mode: int) -> None:
-    """Write a file below the folder `base` without following a link. Raises OSError.
+    """Write a file below the folder `base` without following links. Raises OSError.
 
-    Obstacles (a link, a file in place of a folder, a folder in place of a file) are renamed.
+    A link or file in place of a folder, or a folder in place of the file, is renamed.
     """
     *folders, name = os.path.relpath(path, base).split(os.sep)
-    here = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parent = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in folders:
-            below = _open_folder_at(here, part)
-            os.close(here)
-            here = below
-        _write_file_at(here, name, data, mode)
+            below = _open_folder_at(parent, part)
+            os.close(parent)
+            parent = below
+        _write_file_at(parent, name, data, mode)
     finally:
-        os.close(here)
+        os.close(parent)
 
 
-def _open_folder_at(here: int, name: str) -> int:
+def _open_folder_at(parent: int, name: str) -> int:
     try:
-        found = os.stat(name, dir_fd=here, follow_symlinks=False)
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
-        os.mkdir(name, 0o755, dir_fd=here)
+        os.mkdir(name, 0o755, dir_fd=parent)
     else:
         if not stat.S_ISDIR(found.st_mode):
-            _move_aside(here, name)
-            os.mkdir(name, 0o755, dir_fd=here)
+            _move_aside(parent, name)
+            os.mkdir(name, 0o755, dir_fd=parent)
         elif found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
-            os.chmod(name, stat.S_IMODE(found.st_mode) | stat.S_IRWXU, dir_fd=here)
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.chmod(name, stat.S_IMODE(found.st_mode) | stat.S_IRWXU, dir_fd=parent)
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
 
-def _write_file_at(here: int, name: str, data: bytes, mode: int) -> None:
+def _write_file_at(parent: int, name: str, data: bytes, mode: int) -> None:
     with suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
-            _move_aside(here, name)
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            _move_aside(parent, name)
     new = f".{name}.switchgear-{secrets.token_hex(4)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(new, flags, 0o600, dir_fd=here)
+    file = os.open(new, flags, 0o600, dir_fd=parent)
     try:
         with open(file, "wb") as opened:
             opened.write(data)
             os.fchmod(opened.fileno(), mode | stat.S_IRUSR)
-        os.rename(new, name, src_dir_fd=here, dst_dir_fd=here)
+        os.rename(new, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
         with suppress(OSError):
-            os.unlink(new, dir_fd=here)
+            os.unlink(new, dir_fd=parent)
         raise
 
 
-def _move_aside(here: int, name: str) -> None:
-    aside = f"{name}.changed-{secrets.token_hex(4)}"
-    os.rename(name, aside, src_dir_fd=here, dst_dir_fd=here)
+def _move_aside(parent: int, name: str) -> None:
+    new_name = f"{name}.changed-{secrets.token_hex(4)}"
+    os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def keep_changed_file(path: str, data: bytes) -> str:
-    """Keep a changed file in the state folder before it is repaired; the last few are kept.
-
-    Returns where it is; empty: it could not be kept.
-    """
+    """Copy a changed file to the state folder before it is repaired. Returns the path of the copy; empty: it failed."""
     folder = state_folder("guard", "aside")
     name = f"{os.path.basename(path)}-{sha256(data).hexdigest()[:12]}"
     with suppress(OSError):
@@ -393,7 +387,7 @@ def keep_changed_file(path: str, data: bytes) -> str:
 
 
 def _settings_path(agent: str, scope: str, folder: str) -> str:
-    """The file of a scope, by the folder without links; links below it are checked."""
+    """The file of a scope, with the links in `folder` resolved; links below the folder are checked later."""
     return HOOKED[agent].file(scope, os.path.realpath(folder))
 
 
@@ -403,8 +397,8 @@ def _record_path(path: str) -> str:
 
 
 def _write(saved: SavedHooks) -> None:
-    told = {**saved._asdict(), "data": b64encode(saved.data).decode()}
-    write_private(_record_path(saved.path), json.dumps(told).encode())
+    record = {**saved._asdict(), "data": b64encode(saved.data).decode()}
+    write_private(_record_path(saved.path), json.dumps(record).encode())
 
 
 def _read(path: str) -> SavedHooks | None:
@@ -412,12 +406,12 @@ def _read(path: str) -> SavedHooks | None:
     return found if found is not None and found.path == path else None
 
 
-def _load(record: str) -> SavedHooks | None:
-    data = read_private(record, MAX_RECORD_BYTES) if record.endswith(".json") else None
+def _load(path: str) -> SavedHooks | None:
+    data = read_private(path, MAX_RECORD_BYTES) if path.endswith(".json") else None
     try:
-        told = json.loads(data or b"null")
-        found = SavedHooks(**{**told, "data": b64decode(told["data"], validate=True)})
+        record = json.loads(data or b"null")
+        found = SavedHooks(**{**record, "data": b64decode(record["data"], validate=True)})
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    good = found.agent in HOOKED and _record_path(found.path) == record
-    return found._replace(switched=tuple(found.switched)) if good else None
+    is_valid = found.agent in HOOKED and _record_path(found.path) == path
+    return found._replace(switched=tuple(found.switched)) if is_valid else None

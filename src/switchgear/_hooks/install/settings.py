@@ -1,8 +1,8 @@
-"""Hooks in the files of agents: entries in their settings, plugins for OpenCode and pi.
+"""Hooks in the files of agents: entries in settings, and plugins for OpenCode and pi.
 
-What agents accept was tried with the real programs: Claude Code and Qwen Code ignore an invalid file
-silently, Gemini CLI does not start, Codex reports it in the middle of a run. A plugin has two parts, the
-call of the hook and the events of the agent; the line with the command marks it as ours.
+The real programs react differently to an invalid settings file: Claude Code and Qwen Code ignore it silently,
+Gemini CLI does not start, and Codex reports it in the middle of a run. A plugin has two parts, the call of the
+hook and the events of the agent; a line with the command identifies it as a Switchgear plugin.
 """
 
 import json
@@ -12,7 +12,7 @@ import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from switchgear._agents.fields import at, parsed
@@ -28,9 +28,9 @@ from switchgear._system.files import read_regular
 class InstallChange(NamedTuple):
     path: str
     changed: bool
-    """`False`: everything was as it should be already."""
+    """`False`: the file had the intended content already."""
     backup: str | None = None
-    """The path of a copy of the original file; `None`: there was none, or nothing changed."""
+    """The path of a copy of the original file; `None`: there was no file, or nothing changed."""
     removed: bool = False
     """Whether the file was removed: it contained only the hooks."""
 
@@ -39,15 +39,15 @@ class InstallState(NamedTuple):
     path: str
     exists: bool = True
     commands: tuple[str, ...] = ()
-    """The different Switchgear command lines in it."""
+    """The different Switchgear command lines in the file."""
     events: tuple[str, ...] = ()
-    """The events for which one of them is there."""
+    """The events that have one of the commands."""
     missing: tuple[str, ...] = ()
-    """Events that this version hooks and the file does not."""
+    """The events that have none, although this version installs one."""
     outdated: bool = False
     """Whether this version would install something else."""
     missing_paths: tuple[str, ...] = ()
-    """Programs and files that the commands need and that are not there."""
+    """The programs and files that the commands need and that do not exist."""
     switched_off: str = ""
     """The setting that switches hooks off, and its file."""
     trouble: str = ""
@@ -61,55 +61,55 @@ class InstallState(NamedTuple):
 class HookFile(ABC):
     """One file that can contain the hook: shared settings, or a plugin of Switchgear.
 
-    All but `look` raise `CannotChange` for a file that is left alone. Used by one thread.
+    All methods but `state` raise `CannotChange` for a file that they cannot read or change. Used by one thread.
     """
 
     def __init__(self, agent: HookSettings, scope: str, folder: str) -> None:
         self.agent = agent
         self.path = agent.file(scope, folder)
-        self._memory = SavedState(self.path)
+        self._saved_state = SavedState(self.path)
 
     def install(self) -> InstallChange:
         """Install the hook. Idempotent."""
-        with self._memory.locked():
+        with self._saved_state.locked():
             now = files.read(self.path)
             if self._is_current(now):
                 return InstallChange(self.path, changed=False)
-            journal = self._memory.journal()
+            journal = self._saved_state.journal()
             before = self._before(now, journal)
             data, containers = self._with_hook(before)
-            backup = None if now is None else self._memory.back_up(now)
+            backup = None if now is None else self._saved_state.back_up(now)
             folders = files.write(self.path, data, now)
             if journal is not None and before is None:
                 folders = (*folders, *journal.folders)
-            self._memory.keep(Journal(files.digest(data), before, containers, folders))
+            self._saved_state.save(Journal(files.digest(data), before, containers, folders))
         return InstallChange(self.path, changed=True, backup=backup)
 
     def uninstall(self) -> InstallChange:
-        """Restore the original bytes if nothing else changed; else remove only the hook."""
+        """Restore the original content if nothing else has changed since; else remove only the hook."""
         if not os.path.lexists(self.path):
             return InstallChange(self.path, changed=False)
-        with self._memory.locked():
+        with self._saved_state.locked():
             now = files.read(self.path)
             if now is None or not self._has_hook(now):
                 return InstallChange(self.path, changed=False)
-            journal = self._memory.journal()
+            journal = self._saved_state.journal()
             before = self._before(now, journal)
-            backup = self._memory.back_up(now)
+            backup = self._saved_state.back_up(now)
             if before is None:
                 files.remove(self.path, now, () if journal is None else journal.folders)
             else:
                 files.write(self.path, before, now)
-            self._memory.forget()
+            self._saved_state.forget()
         return InstallChange(self.path, changed=True, backup=backup, removed=before is None)
 
     @abstractmethod
-    def look(self) -> InstallState:
-        """What is there. Never raises for what it looks at."""
+    def state(self) -> InstallState:
+        """The state of the file. Never raises for its content."""
 
     @abstractmethod
     def commands(self) -> dict[str, str]:
-        """The command that the agent runs for each event, as the file holds it."""
+        """The command in the file that the agent runs for each event."""
 
     @abstractmethod
     def _has_hook(self, now: bytes) -> bool: ...
@@ -120,17 +120,17 @@ class HookFile(ABC):
 
     @abstractmethod
     def _with_hook(self, before: bytes | None) -> tuple[bytes, edit.Containers]:
-        """The file with the hook, and the containers that it filled."""
+        """The content with the hook, and the containers that were empty before."""
 
     @abstractmethod
     def _before(self, now: bytes | None, journal: Journal | None) -> bytes | None:
-        """The file without the hook; `None`: it would not exist."""
+        """The content without the hook; `None`: the file would not exist."""
 
 
 def missing_paths(command: str) -> list[str]:
-    """The absolute paths in a command line that lead nowhere.
+    """The absolute paths in a command line that do not exist.
 
-    >>> gone("/no/such/python -I entry.py")
+    >>> missing_paths("/no/such/python -I entry.py")
     ['/no/such/python']
     """
     words = shlex.split(command)
@@ -142,7 +142,7 @@ HOOKED = {name: hook_settings(name) for name in hook_names()}
 ALIASES = {alias: row.hook_name for row in ROWS for alias in row.aliases}
 """Other names by which people call the agents."""
 MAX_SETTINGS_BYTES = 4_000_000
-"""Bytes of settings that are searched for a hook."""
+"""Larger settings are not searched for a hook."""
 _ENTRY = "switchgear/hooks/entry.py"
 _SCRIPT = "switchgear-hook"
 
@@ -153,7 +153,7 @@ def command_line(agent: HookSettings, scope: str, folder: str) -> str:
 
 
 def groups(agent: HookSettings, command: str) -> dict[str, Group]:
-    """What belongs into the settings of an agent, for each event."""
+    """The entries for the settings of an agent, by event."""
     hook: dict[str, object] = {"type": "command", "command": command, "timeout": agent.timeout}
     if agent.named:
         hook = {"name": "switchgear", **hook}
@@ -178,7 +178,7 @@ def _mentions_us(path: str) -> bool:
 
 
 def is_ours(command: str) -> bool:
-    """Whether a command line runs a Switchgear hook, of this installation or another.
+    """Whether a command line runs a Switchgear hook of this or another installation.
 
     >>> is_ours("python3 -I -S /opt/switchgear/hooks/entry.py codex"), is_ours("ls")
     (True, False)
@@ -187,9 +187,9 @@ def is_ours(command: str) -> bool:
         words = [word.replace("\\", "/") for word in shlex.split(command)]
     except ValueError:
         return False
-    for word, behind in pairwise(words):
-        ours = word.endswith(f"/{_ENTRY}") or word == _ENTRY
-        if (ours or os.path.basename(word) == _SCRIPT) and behind in HOOKED:
+    for word, next_word in pairwise(words):
+        is_entry = word.endswith(f"/{_ENTRY}") or word == _ENTRY
+        if (is_entry or os.path.basename(word) == _SCRIPT) and next_word in HOOKED:
             return True
     return False
 
@@ -213,7 +213,7 @@ class PluginFile(HookFile):
 
     def _is_current(self, now: bytes | None) -> bool:
         if now is not None and _header_of(now) is None:
-            why = "there is another file of that name, which Switchgear did not write"
+            why = "there is another file with this name, which Switchgear did not write"
             raise CannotChange(self.path, why, "move it away, then try again")
         return now == self._plugin_bytes()
 
@@ -228,12 +228,12 @@ class PluginFile(HookFile):
         del now, journal  # the whole file is the hook
         return None
 
-    def look(self) -> InstallState:
+    def state(self) -> InstallState:
         try:
             now = files.read(self.path)
         except CannotChange as error:
             return InstallState(self.path, trouble=error.args[1])
-        header = None if now is None else _header_of(now)
+        header = _header_of(now)
         if header is None:
             return InstallState(self.path, exists=now is not None, missing=self.agent.events)
         command = shlex.join(header["command"])
@@ -246,18 +246,16 @@ class PluginFile(HookFile):
         )
 
     def commands(self) -> dict[str, str]:
-        now = files.read(self.path)
-        header = None if now is None else _header_of(now)
+        header = _header_of(files.read(self.path))
         command = "" if header is None else shlex.join(header["command"])
         return dict.fromkeys(self.agent.events, command) if command else {}
 
     def _plugin_bytes(self) -> bytes:
         facts = {"command": self._command, "timeout_s": self.agent.timeout}
-        asking = _plugin_part("asking").replace(
-            _PLUGIN_HEADER + "{}", _PLUGIN_HEADER + json.dumps(facts)
-        )
-        head = _PLUGIN_COMMENT.format(title=self.agent.title, name=self.agent.name)
-        return f"{head}{asking}\n{_plugin_part(self.agent.name)}".encode()
+        header = _PLUGIN_HEADER + json.dumps(facts)
+        asking = _plugin_part("asking").replace(_PLUGIN_HEADER + "{}", header)
+        comment = _PLUGIN_COMMENT.format(title=self.agent.title, name=self.agent.name)
+        return f"{comment}{asking}\n{_plugin_part(self.agent.name)}".encode()
 
 
 def _plugin_part(name: str) -> str:
@@ -265,14 +263,14 @@ def _plugin_part(name: str) -> str:
         return file.read()
 
 
-def _header_of(data: bytes) -> dict[str, Any] | None:
+def _header_of(data: bytes | None) -> dict[str, Any] | None:
     """The header of a plugin; `None`: it is not a plugin of Switchgear."""
-    for line in data.decode(errors="replace").splitlines():
+    for line in (data or b"").decode(errors="replace").splitlines():
         if line.startswith(_PLUGIN_HEADER):
-            told = parsed(line.removeprefix(_PLUGIN_HEADER))
-            words = at(told, "command")
+            header = parsed(line.removeprefix(_PLUGIN_HEADER))
+            words = at(header, "command")
             good = isinstance(words, list) and all(isinstance(word, str) for word in words)
-            return told if good and words else None
+            return header if good and words else None
     return None
 
 
@@ -280,7 +278,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def switched_off(agent: HookSettings, folder: str) -> str:
-    """The setting and its file; empty: hooks are not switched off. Unreadable files count as not switching off."""
+    """The setting that switches hooks off, and its file; empty: none. Unreadable files are skipped."""
     for path in switch_files(agent, folder):
         found = switch_in(agent, path)
         if found:
@@ -289,14 +287,15 @@ def switched_off(agent: HookSettings, folder: str) -> str:
 
 
 def switch_files(agent: HookSettings, folder: str) -> list[str]:
-    """The files in which an agent looks for settings that switch all hooks off."""
+    """The files in which hooks of an agent can be switched off."""
     paths = [] if agent.is_plugin else [agent.file(scope, folder) for scope in agent.scopes]
-    others = [os.path.join(os.path.dirname(path), agent.other_file) for path in paths]
-    return list(dict.fromkeys([*paths, *others] if agent.other_file else paths))
+    if agent.other_file:
+        paths += [os.path.join(os.path.dirname(path), agent.other_file) for path in paths]
+    return list(dict.fromkeys(paths))
 
 
 def switch_in(agent: HookSettings, path: str) -> str:
-    """The setting in one file by which the agent runs no hooks; empty: there is none."""
+    """The setting in a file that switches the agent's hooks off; empty: there is none."""
     switch_off = getattr(hooks_of(agent.name), "switch_off", None)
     return str(switch_off(_read_settings(path))) if switch_off is not None else ""
 
@@ -331,7 +330,7 @@ class SettingsFile(HookFile):
     def _has_hook(self, now: bytes) -> bool:
         return bool(self._find_hooks(now))
 
-    def look(self) -> InstallState:
+    def state(self) -> InstallState:
         try:
             data = files.read(self.path)
             found = self._find_hooks(data)
@@ -346,9 +345,7 @@ class SettingsFile(HookFile):
             events=events,
             missing=tuple(event for event in self._groups if event not in events),
             outdated=bool(commands) and not self._is_complete(found),
-            missing_paths=tuple(
-                dict.fromkeys(word for each in commands for word in missing_paths(each))
-            ),
+            missing_paths=tuple(dict.fromkeys(chain.from_iterable(map(missing_paths, commands)))),
             switched_off=switched_off(self.agent, self._folder),
         )
 
@@ -361,7 +358,7 @@ class SettingsFile(HookFile):
             return edit.find(text, is_ours, comments=self.agent.comments) if text.strip() else []
 
     def _is_complete(self, found: list[edit.FoundHook]) -> bool:
-        """Whether each event has exactly the group that this version creates."""
+        """Whether each event has exactly the group that this version installs."""
         return len(found) == len(self._groups) and all(
             self._groups.get(each.event) == each.group for each in found
         )
@@ -393,7 +390,7 @@ class SettingsFile(HookFile):
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Inside it, invalid settings are left unchanged and reported."""
+        """Convert errors about invalid settings to `CannotChange`."""
         try:
             yield
         except NotJson as error:
@@ -404,34 +401,31 @@ class SettingsFile(HookFile):
 
 
 def _bytes(text: str, model: bytes | None) -> bytes:
-    mark = (
-        _BYTE_ORDER_MARK
-        if model is not None and model.startswith(_BYTE_ORDER_MARK.encode())
-        else ""
-    )
+    has_mark = model is not None and model.startswith(_BYTE_ORDER_MARK.encode())
+    mark = _BYTE_ORDER_MARK if has_mark else ""
     return (mark + text).encode()
 
 
 def hook_file(agent: str, scope: str, folder: str) -> HookFile:
-    """Where the hook of an agent belongs, for `project` or `local` (in `folder`) or `user`.
+    """The file for the hook of an agent in a scope: `project` or `local` in `folder`, or `user`.
 
-    Raises ValueError for an agent that has no hooks.
+    Raises ValueError for an agent without hooks.
     """
     if agent not in HOOKED:
         raise ValueError(f"agent is {agent!r}: it must be one of {', '.join(AGENTS)}")
-    hooked = HOOKED[agent]
-    if hooked.is_plugin:
-        return PluginFile(hooked, scope, folder)
-    return SettingsFile(hooked, scope, folder)
+    agent_settings = HOOKED[agent]
+    if agent_settings.is_plugin:
+        return PluginFile(agent_settings, scope, folder)
+    return SettingsFile(agent_settings, scope, folder)
 
 
 def scopes_of(agent: str, folder: str) -> tuple[str, ...]:
-    """The scopes that differ in a folder: in one's home, most projects' settings are the user's."""
-    hooked = HOOKED[agent]
-    shared = os.path.realpath(hooked.file(USER, folder))
-    apart = [
+    """The scopes with different files: in the home folder, the project's settings can be the user's."""
+    agent_settings = HOOKED[agent]
+    shared = os.path.realpath(agent_settings.file(USER, folder))
+    differing = [
         scope
-        for scope in hooked.scopes
-        if scope == USER or os.path.realpath(hooked.file(scope, folder)) != shared
+        for scope in agent_settings.scopes
+        if scope == USER or os.path.realpath(agent_settings.file(scope, folder)) != shared
     ]
-    return tuple(apart) if PROJECT in apart else (USER,)
+    return tuple(differing) if PROJECT in differing else (USER,)

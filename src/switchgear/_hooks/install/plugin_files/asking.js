@@ -1,12 +1,12 @@
 import { spawn } from "node:child_process"
 
 const SWITCHGEAR = {}
-const LONGEST = 20000
+const MAX_CHARS = 20000
 
-// Sends one event to the hook process and returns its ruling. Never throws, and always ends. If the hook
-// does not respond, a pending call (`before`) is refused and any other event continues; both are
-// reported.
-function ask(message, say, before) {
+// Sends one event to the hook process and returns its ruling. Never throws or blocks forever. If the hook
+// does not respond, a call that has not run yet (`before`) is refused, and at any other event the agent
+// continues; both are reported.
+function ask(message, report, before) {
   return new Promise((resolve) => {
     let output = ""
     let child
@@ -22,7 +22,7 @@ function ask(message, say, before) {
       const remark = `switchgear: the hook gave no answer: ${why}; ${then}. Run 'switchgear hooks doctor'`
       end(before ? { action: "deny", text: remark } : { action: "allow" })
       try {
-        say(remark)
+        report(remark)
       } catch {
         // nothing can be printed here
       }
@@ -32,28 +32,28 @@ function ask(message, say, before) {
       child?.kill("SIGKILL")
     }, SWITCHGEAR.timeout_s * 1000)
     try {
-      const [program, ...words] = SWITCHGEAR.command
-      child = spawn(program, words, { stdio: ["pipe", "pipe", "ignore"] })
+      const [program, ...args] = SWITCHGEAR.command
+      child = spawn(program, args, { stdio: ["pipe", "pipe", "ignore"] })
       child.on("error", (error) => fail(error.message))
       child.stdin.on("error", () => {})
       child.stdout.setEncoding("utf8")
       child.stdout.on("data", (text) => (output += text))
       child.on("close", (code) => {
         if (done) return
-        const ruling = understood(output)
+        const ruling = parseRuling(output)
         if (!ruling) return fail(`its answer could not be read, exit code ${code}`)
         end(ruling)
-        if (ruling.remark) say(ruling.remark)
+        if (ruling.remark) report(ruling.remark)
       })
       // The arguments of a pending call are sent completely, or the call is refused as too long.
-      child.stdin.end(JSON.stringify(message, before ? undefined : cut))
+      child.stdin.end(JSON.stringify(message, before ? undefined : shorten))
     } catch (error) {
       fail(error.message)
     }
   })
 }
 
-function understood(output) {
+function parseRuling(output) {
   try {
     const ruling = JSON.parse(output)
     return ["allow", "warn", "deny", "stop"].includes(ruling.action) ? ruling : undefined
@@ -62,8 +62,8 @@ function understood(output) {
   }
 }
 
-// Long texts are cut: only their beginning and end are looked at.
-function cut(_key, value) {
-  if (typeof value !== "string" || value.length <= LONGEST) return value
-  return value.slice(0, LONGEST / 2) + "\n[...]\n" + value.slice(-LONGEST / 2)
+// Shortens long texts: only their beginning and end are examined.
+function shorten(_key, value) {
+  if (typeof value !== "string" || value.length <= MAX_CHARS) return value
+  return value.slice(0, MAX_CHARS / 2) + "\n[...]\n" + value.slice(-MAX_CHARS / 2)
 }

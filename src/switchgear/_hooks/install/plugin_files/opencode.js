@@ -1,24 +1,24 @@
 const KEPT_EVENTS = new Set(["session.created", "session.idle", "session.deleted"])
 
-const MOST_SESSIONS = 1000
+const MAX_SESSIONS = 1000
 
-// The oldest entry is dropped: an OpenCode server may run for weeks.
+// Drops the oldest entry, because an OpenCode server may run for weeks.
 function remember(known, key, value) {
   known.delete(key)
   known.set(key, value)
-  if (known.size > MOST_SESSIONS) known.delete(known.keys().next().value)
+  if (known.size > MAX_SESSIONS) known.delete(known.keys().next().value)
 }
 
 export const Switchgear = async ({ client, directory }) => {
-  const begun = new Map()
+  const startTimes = new Map()
   const costs = new Map()
   const used = new Map()
-  const words = new Map()
+  const texts = new Map()
   const windows = new Map()
   const roots = new Map()
 
-  // Into OpenCode's log: what a plugin prints would be written across its screen.
-  const say = (text) => {
+  // Writes to OpenCode's log, because the output of a plugin would corrupt its screen.
+  const report = (text) => {
     const body = { service: "switchgear", level: "warn", message: text }
     const logged = client.app?.log ? client.app.log({ body }) : Promise.reject()
     Promise.resolve(logged).catch(() => console.error(text))
@@ -28,29 +28,29 @@ export const Switchgear = async ({ client, directory }) => {
     try {
       await client.session.abort({ path: { id: sessionID } })
     } catch (error) {
-      say(`switchgear: the session could not be aborted: ${error}`)
+      report(`switchgear: the session could not be aborted: ${error}`)
     }
   }
 
-  // Adds the parent session and the usage since the last event.
-  const told = (message, sessionID, before = false) => {
+  // Sends an event with the parent session and the usage since the last event.
+  const send = (message, sessionID, before = false) => {
     if (roots.has(sessionID)) message.rootID = roots.get(sessionID)
     if (costs.get(sessionID)) message.cost = costs.get(sessionID)
     costs.delete(sessionID)
     if (used.has(sessionID)) message.usage = { tokens: used.get(sessionID), contextWindow: windows.get(sessionID) }
-    if (words.get(sessionID)) message.thought = words.get(sessionID)
-    return ask({ ...message, cwd: directory }, say, before)
+    if (texts.get(sessionID)) message.thought = texts.get(sessionID)
+    return ask({ ...message, cwd: directory }, report, before)
   }
 
-  const hear = (part) => {
+  const record = (part) => {
     if (part?.type === "step-finish") {
       costs.set(part.sessionID, (costs.get(part.sessionID) ?? 0) + (part.cost ?? 0))
       const { input = 0, output = 0, cache = {} } = part.tokens ?? {}
       remember(used, part.sessionID, input + output + (cache.read ?? 0) + (cache.write ?? 0))
     }
-    if (part?.type === "step-start") remember(words, part.sessionID, "")
+    if (part?.type === "step-start") remember(texts, part.sessionID, "")
     const speaks = part?.type === "text" || part?.type === "reasoning"
-    if (speaks && words.has(part.sessionID)) remember(words, part.sessionID, part.text)
+    if (speaks && texts.has(part.sessionID)) remember(texts, part.sessionID, part.text)
   }
 
   return {
@@ -58,35 +58,35 @@ export const Switchgear = async ({ client, directory }) => {
       remember(windows, input.sessionID, input.model?.limit?.context)
     },
     "chat.message": async (input) => {
-      const ruling = await told({ k: "chat.message", input: { sessionID: input.sessionID } }, input.sessionID)
+      const ruling = await send({ k: "chat.message", input: { sessionID: input.sessionID } }, input.sessionID)
       if (ruling.action === "stop") await abort(input.sessionID)
     },
     "tool.execute.before": async (input, output) => {
       const message = { k: "tool.execute.before", input, output: { args: output.args ?? {} } }
-      const ruling = await told(message, input.sessionID, true)
+      const ruling = await send(message, input.sessionID, true)
       if (ruling.action === "stop") await abort(input.sessionID)
       if (ruling.action === "stop" || ruling.action === "deny") throw new Error(ruling.text)
-      begun.set(input.callID, Date.now())
+      startTimes.set(input.callID, Date.now())
     },
     "tool.execute.after": async (input, output) => {
-      const since = begun.get(input.callID)
-      begun.delete(input.callID)
+      const since = startTimes.get(input.callID)
+      startTimes.delete(input.callID)
       const made = { output: output.output, metadata: output.metadata }
       const message = { k: "tool.execute.after", input, output: made }
       if (since !== undefined) message.duration_ms = Date.now() - since
-      const ruling = await told(message, input.sessionID)
+      const ruling = await send(message, input.sessionID)
       if (ruling.text && ruling.action !== "allow") output.output = `${output.output}\n\n${ruling.text}`
       if (ruling.action === "stop") await abort(input.sessionID)
     },
     event: async ({ event }) => {
       const properties = event.properties ?? {}
-      if (event.type === "message.part.updated") hear(properties.part)
+      if (event.type === "message.part.updated") record(properties.part)
       if (!KEPT_EVENTS.has(event.type)) return
       const info = properties.info ?? {}
       const sessionID = properties.sessionID ?? info.id
       // OpenCode creates a session for each sub-agent, and names its parent here.
       if (info.parentID) remember(roots, sessionID, roots.get(info.parentID) ?? info.parentID)
-      await told({ k: "event", type: event.type, properties: { sessionID } }, sessionID)
+      await send({ k: "event", type: event.type, properties: { sessionID } }, sessionID)
     },
   }
 }

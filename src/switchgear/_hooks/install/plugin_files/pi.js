@@ -1,9 +1,9 @@
 export default function switchgear(pi) {
-  const begun = new Map()
+  const startTimes = new Map()
   let spent = 0
-  let words = ""
+  let lastText = ""
 
-  const tell = (k, event, ctx, more, before = false) => {
+  const send = (k, event, ctx, more, before = false) => {
     const message = { k, event, cwd: ctx.cwd, session: ctx.sessionManager.getSessionId(), ...more }
     const usage = ctx.getContextUsage()
     if (usage) message.usage = usage
@@ -16,40 +16,40 @@ export default function switchgear(pi) {
     spent += event.message?.usage?.cost?.total ?? 0
     const { role, content } = event.message ?? {}
     if (role !== "assistant" || !Array.isArray(content)) return
-    words = content.map((part) => part.thinking ?? part.text ?? "").filter(Boolean).join("\n")
+    lastText = content.map((part) => part.thinking ?? part.text ?? "").filter(Boolean).join("\n")
   })
 
   pi.on("tool_call", async (event, ctx) => {
     const { toolName, toolCallId, input = {} } = event
     try {
-      const ruling = await tell("tool_call", { toolName, toolCallId, input }, ctx, {}, true)
+      const ruling = await send("tool_call", { toolName, toolCallId, input }, ctx, {}, true)
       if (ruling.action === "stop") ctx.abort()
       if (ruling.action === "stop" || ruling.action === "deny") return { block: true, reason: ruling.text }
     } catch (error) {
       return { block: true, reason: `switchgear: the call could not be checked: ${error}; it is refused` }
     }
-    begun.set(toolCallId, Date.now())
+    startTimes.set(toolCallId, Date.now())
   })
 
   pi.on("tool_result", async (event, ctx) => {
     const { toolName, toolCallId, input, content, isError } = event
-    const since = begun.get(toolCallId)
-    begun.delete(toolCallId)
+    const since = startTimes.get(toolCallId)
+    startTimes.delete(toolCallId)
     const more = since === undefined ? {} : { duration_ms: Date.now() - since }
-    if (words) more.thought = words
-    const ruling = await tell("tool_result", { toolName, toolCallId, input, content, isError }, ctx, more)
+    if (lastText) more.thought = lastText
+    const ruling = await send("tool_result", { toolName, toolCallId, input, content, isError }, ctx, more)
     if (ruling.action === "stop") ctx.abort()
     if (!ruling.text || ruling.action === "allow") return
     return { content: [...(content ?? []), { type: "text", text: ruling.text }] }
   })
 
   pi.on("input", async (event, ctx) => {
-    await tell("input", { text: event.text }, ctx)
+    await send("input", { text: event.text }, ctx)
   })
 
   for (const name of ["session_start", "turn_end", "agent_end", "session_shutdown"]) {
     pi.on(name, async (_event, ctx) => {
-      const ruling = await tell(name, {}, ctx)
+      const ruling = await send(name, {}, ctx)
       if (ruling.action === "stop") ctx.abort()
     })
   }
