@@ -203,9 +203,7 @@ class RemoteAttempts:
             shared.owner_of(options.agent_label),
             now.branch,
         )
-        if (
-            job is not None
-        ):  # the same run again: it keeps its start, and the folder is sent as it is now
+        if job is not None:  # the same run again: it keeps its start, with the folder as it is now
             return jobs.order(spec, work=parcel)
         lines = (
             []
@@ -290,7 +288,8 @@ class RemoteAttempts:
     def _stop(self, job: RemoteJob, requests: int) -> None:
         jobs = self._context.jobs
         jobs.request_stop(job.spec.run, Stop.GENTLY if requests == 1 else Stop.NOW)
-        jobs.withdraw(job.spec.run, _interrupted(job))
+        outcome = _ended_here(job, ExitReason.INTERRUPTED, "stopped before a worker continued it")
+        jobs.withdraw(job.spec.run, outcome)
 
     def _apply_outcome(
         self, shared: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
@@ -527,11 +526,6 @@ def _spent(run: Mapping[str, Any] | None) -> int:
 
 def _iterations(run: Mapping[str, Any] | None) -> int:
     return 0 if run is None else RunState.load(run["state"]).iterations
-
-
-def _interrupted(job: RemoteJob) -> dict[str, Any]:
-    """The outcome of a job that was stopped before a worker claimed it."""
-    return _ended_here(job, ExitReason.INTERRUPTED, "stopped before a worker continued it")
 
 
 def _given_up(job: RemoteJob) -> dict[str, Any]:

@@ -72,9 +72,10 @@ class Jobs:
             if not held:
                 return Amended(None)
             if held["schema"] > core.SCHEMA:
-                notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
-                notes, drops = sorted(set(notes))[-core.MAX_NOTES :], held.get("drops", 0) + 1
-                return Amended(None, {**held, "notes": notes, "drops": drops})
+                note = f"{holder} has an older version of Switchgear"
+                notes = [*(each for each in held.get("notes", []) if each != note), note]
+                drops = held.get("drops", 0) + 1
+                return Amended(None, {**held, "notes": notes[-core.MAX_NOTES :], "drops": drops})
             found = RemoteJob.load(held)
             given_up = core.is_given_up(found, now_s)
             job = None if given_up else core.claimed(found, holder, now_s, lease_s)

@@ -275,15 +275,10 @@ def bring(
     if parcel.name:
         receive(fetch(), folder, parcel.reference, into)
         return
-    arguments = [
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--no-write-fetch-head",
-        "--no-recurse-submodules",
-    ]
+    options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+    source = f"+{parcel.reference}:{into}"
     try:
-        run_git(folder, [*_NO_HOOKS, *arguments, repository, f"+{parcel.reference}:{into}"])
+        run_git(folder, [*_NO_HOOKS, "fetch", *options, repository, source])
         found = run_git(folder, ["rev-parse", "--verify", into]).strip()
     except GitError as error:
         why = str(error).removeprefix(f"git -c in {folder}: ")  # the cause fits into one line

@@ -205,7 +205,7 @@ class Circuits:
         return self._panel.store.now_s()
 
     def _usable(self, permit: Permit) -> Permit | None:
-        """The permit to record with; `None` lets a probe decide although its lease ended, if none has since."""
+        """The permit to record with; `None` for a late probe, which still decides if the circuit has not changed."""
         lease_s = permit.lease_until_s
         if lease_s is None or self.loop._now_s() < lease_s:  # noqa: SLF001  its clock is the judge
             return permit

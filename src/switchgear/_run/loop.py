@@ -235,9 +235,8 @@ class Runner:
             if isinstance(before, Ending):
                 return before
             self.state = self.state._replace(tests_passing=before, best_tests=before)
-            self._mark = mark_folder(
-                self.context
-            )  # files that the validation writes are not progress
+            # Files that the validation writes are not progress.
+            self._mark = mark_folder(self.context)
         while True:
             ending = self._read_messages() or self._objection()
             if ending is not None:
@@ -281,7 +280,7 @@ class Runner:
         self._write()
 
     def _extendable(self) -> tuple[str, ...]:
-        """The limits that an operator may raise. A budget that the run did not set itself is raised at its source."""
+        """The limits that an operator may raise. A budget from a batch or a budget node is raised there."""
         options, dependencies = self.context.options, self._dependencies
         is_own = dependencies.held_micros is None and not dependencies.in_batch
         time = (TIME,) if options.timeout_s is not None else ()

@@ -345,9 +345,8 @@ class Disk:
         """Reserve space. The next check reports a disk without that much space."""
         with suppress(OSError):
             self._reserve.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._reserve.write_bytes(
-                os.urandom(RESERVE)
-            )  # random bytes: file systems cannot compress them
+            # Random bytes, which file systems cannot compress.
+            self._reserve.write_bytes(os.urandom(RESERVE))
 
     def release(self) -> None:
         with suppress(OSError):

@@ -79,12 +79,8 @@ def _same_author_and_time(git: Git, name: str) -> str:
     known = git("show", "--no-patch", "--format=%at %ae", name)
     since = f"--since={int(known.partition(' ')[0]) - 60}"
     most = f"--max-count={_MAX_COMPARED}"
-    newer = (
-        "--branches",
-        "--remotes",
-        "--not",
-        name,
-    )  # older commits of the same second are others
+    # `--not`: an older commit of the same second is another one.
+    newer = ("--branches", "--remotes", "--not", name)
     found = git("log", since, most, "--format=%H %at %ae", *newer)
     rows = (line.partition(" ") for line in found.splitlines())
     return next((commit for commit, _, rest in rows if rest == known), "")

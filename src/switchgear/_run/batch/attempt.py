@@ -192,7 +192,7 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
     state = RunState.load(run["state"])
     if limit_s is None:
         return state
-    # A raised limit repeats the warnings whose percentage is not reached any more.
+    # If the limit was raised, warnings whose percentage is not reached any more are given again.
     passed = tuple(mark for mark in state.warned if state.seconds * 100 >= limit_s * mark)
     return state._replace(warned=passed)
 
