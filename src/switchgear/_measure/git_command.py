@@ -195,8 +195,8 @@ class Git(NamedTuple):
 
 def clean_environment() -> dict[str, str]:
     """The environment without variables that redirect git, and with those that prevent prompts and locks."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return kept | {
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return inherited | {
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",

@@ -119,9 +119,9 @@ def saved(folder: Path, notes: Path, name: str) -> str:
     Filters and attributes that the agent sets cannot hide its work.
     """
     try:
-        kept = open_tree(folder, notes).keep(name, f"switchgear {name}")
-        if not kept.how.startswith("git "):
-            why = "; ".join(kept.notes) or "git could not save its state"
+        work = open_tree(folder, notes).keep(name, f"switchgear {name}")
+        if not work.how.startswith("git "):
+            why = "; ".join(work.notes) or "git could not save its state"
             raise TransferError(f"{folder} could not be packed: {why}")
         return run_git(folder, ["rev-parse", "--verify", f"refs/switchgear/{name}"]).strip()
     except (GitError, NotSaved, OSError) as error:
@@ -208,26 +208,26 @@ class UnpackedStarts:
         self, fetch: Callable[[], bytes], folder: Path, parcel: Parcel, repository: str
     ) -> None:
         """Create a repository in the folder, as `unpack` does; `fetch` is called for an unknown parcel."""
-        kept = self._root / sha256(f"{parcel!r} {repository}".encode()).hexdigest()[:32]
-        if not self._copied(kept, folder, parcel):
+        cached = self._root / sha256(f"{parcel!r} {repository}".encode()).hexdigest()[:32]
+        if not self._copy_cached(cached, folder, parcel):
             unpack(fetch(), folder, parcel, repository)
-            self._keep(folder, kept)
+            self._cache(folder, cached)
 
-    def _copied(self, kept: Path, folder: Path, parcel: Parcel) -> bool:
+    def _copy_cached(self, cached: Path, folder: Path, parcel: Parcel) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            with self._lock:  # `_keep` must not remove it in the meantime
-                os.utime(kept)
-                shutil.copytree(kept, folder / ".git", symlinks=True)
+            with self._lock:  # `_cache` must not remove it in the meantime
+                os.utime(cached)
+                shutil.copytree(cached, folder / ".git", symlinks=True)
             _check_out(folder, parcel)
         except FileNotFoundError:
             return False
         except (OSError, shutil.Error, GitError):  # damaged: unpack it again
-            shutil.rmtree(kept, ignore_errors=True)
+            shutil.rmtree(cached, ignore_errors=True)
             return False
         return True
 
-    def _keep(self, folder: Path, kept: Path) -> None:
+    def _cache(self, folder: Path, cached: Path) -> None:
         """Keep the repository of a folder in which no agent has worked yet."""
         try:
             with self._lock:
@@ -238,7 +238,7 @@ class UnpackedStarts:
                 with tempfile.TemporaryDirectory(prefix="new-", dir=self._root) as place:
                     new = Path(place) / "git"
                     shutil.copytree(folder / ".git", new, symlinks=True)
-                    new.rename(kept)
+                    new.rename(cached)
         except (OSError, shutil.Error):
             return  # the next unpacking is only slower
 

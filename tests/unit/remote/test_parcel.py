@@ -241,7 +241,7 @@ def test_a_start_that_two_threads_keep_at_once_is_kept_once(project: Path, tmp_p
     starts = UnpackedStarts(tmp_path / "starts")
     starts.unpack(lambda: bundled(project, parcel.reference), tmp_path / "one", parcel, "")
     [kept] = (tmp_path / "starts").iterdir()
-    starts._keep(other, kept)
+    starts._cache(other, kept)
     assert [*(tmp_path / "starts").iterdir()] == [kept]
 
 

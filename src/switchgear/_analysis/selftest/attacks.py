@@ -195,13 +195,15 @@ def masked(sent: frozenset[str]) -> Mask:
     dropped = {name: None for name in Signal._fields if name not in {*sent, "count", "refused"}}
 
     def mask(signal: Signal) -> Signal:
-        left = signal._replace(**dropped)  # type: ignore[arg-type]  # None is "not measured"
-        act = left.step
-        if act is None:
-            return left
-        if not act.tool and "step without a tool" not in sent:
-            return left._replace(step=None)
-        return left if "step.thought" in sent else left._replace(step=act._replace(thought=None))
+        reduced = signal._replace(**dropped)  # type: ignore[arg-type]  # None is "not measured"
+        taken = reduced.step
+        if taken is None:
+            return reduced
+        if not taken.tool and "step without a tool" not in sent:
+            return reduced._replace(step=None)
+        if "step.thought" in sent:
+            return reduced
+        return reduced._replace(step=taken._replace(thought=None))
 
     return mask
 
@@ -214,10 +216,10 @@ def needed(attack: Attack) -> frozenset[str]:
 def facts_of(signal: Signal) -> set[str]:
     """The facts in a signal, as `masked` names them."""
     facts = {name for name, value in signal._asdict().items() if value is not None}
-    act: AgentStep | None = signal.step
-    if act is not None and act.thought and act.tool:
+    taken: AgentStep | None = signal.step
+    if taken is not None and taken.thought and taken.tool:
         facts.add("step.thought")
-    if act is not None and not act.tool:
+    if taken is not None and not taken.tool:
         facts.add("step without a tool")
     return facts - {"count", "refused"}
 

@@ -59,10 +59,10 @@ def _repeat_until_open(
     bench: Bench, case: GuardCase, sees: tuple[str, ...], outcome: dict[str, Any]
 ) -> GuardRow:
     agent = bench.hooks()
-    policy = agent.known.listed_policy("progress/selftest")
+    policy = agent.hook_config.listed_policy("progress/selftest")
     if case.guard == GUARD:
         agent.disable_progress_detectors()
-        policy = agent.known.policy_for(CIRCUIT)
+        policy = agent.hook_config.policy_for(CIRCUIT)
     if unwatched := case.unwatched(policy, sees):
         return unwatched
     began_s = agent.clock()
@@ -81,7 +81,7 @@ def dead_operation(bench: Bench) -> Iterator[GuardRow]:
     """Fetches that all fail: the operation must be refused, but not other calls."""
     case = GuardCase("op/*", "dead provider", PATH)
     agent = bench.hooks()
-    if unwatched := case.unwatched(agent.known.policy_for(OPERATION), _ERRORS):
+    if unwatched := case.unwatched(agent.hook_config.policy_for(OPERATION), _ERRORS):
         yield unwatched
         return
     began_s = agent.clock()
@@ -106,7 +106,7 @@ def dead_operation(bench: Bench) -> Iterator[GuardRow]:
 def hang(bench: Bench) -> Iterator[GuardRow]:
     """Silence within a turn, as the watcher measures it; if that does not trip, silence after a loop."""
     case = GuardCase(GUARD, "hang", PATH)
-    if unwatched := case.unwatched(bench.hooks().known.policy_for(CIRCUIT), ("silence",)):
+    if unwatched := case.unwatched(bench.hooks().hook_config.policy_for(CIRCUIT), ("silence",)):
         yield unwatched
         return
     reason = ""
@@ -155,7 +155,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
         if not holding & {rule.name for rule in rules}:
             why = f"switched off: `rules.builtin` of {bench.config.source} does not list it"
             yield GuardCase(f"rules {group}", "rule breach", PATH).failed(why)
-    place = place_at(bench.root, protected=bench.hooks().known.protected)
+    place = place_at(bench.root, protected=bench.hooks().hook_config.protected)
     for rule in bench.config.rules.rules:
         case = GuardCase(f"rule {rule.name}", "rule breach", PATH)
         found = breach_of(rule, place)
@@ -184,11 +184,11 @@ def _must_be_denied(bench: Bench, case: GuardCase, tool: str, inputs: dict[str, 
     ruling = agent.before(tool, inputs)
     shown = inputs.get("command") or f"{tool} {inputs.get('file_path', '')}".strip()
     if ruling.action not in {"deny", "stop"}:
-        held = place_at(bench.root, protected=agent.known.protected)
-        known = "no rule matches it"
-        if broken_rule(bench.config.rules.rules, tool, inputs, held):
-            known = "the rules match it, but the hooks do not apply them"
-        return case.failed(f"the hooks answer {ruling.action} to {shown!r}: {known}")
+        place = place_at(bench.root, protected=agent.hook_config.protected)
+        detail = "no rule matches it"
+        if broken_rule(bench.config.rules.rules, tool, inputs, place):
+            detail = "the rules match it, but the hooks do not apply them"
+        return case.failed(f"the hooks answer {ruling.action} to {shown!r}: {detail}")
     name = ruling.text.partition("rule ")[2].partition(":")[0]
     by = f"rule {name}" if name else "violation"
     return case.fired(by, 1, agent.clock() - began_s, ruling.text)

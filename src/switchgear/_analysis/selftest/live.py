@@ -81,7 +81,7 @@ def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Itera
 def _stuck_session_row(hook: Hook, case: GuardCase) -> GuardRow:
     """An agent that repeats the same refused call is stuck: the circuit of its session must open."""
     key, began_s = f"session/{SESSION}", time.monotonic()
-    judged = ""
+    detectors = ""
     with closing(SqliteStore(hook.store)) as store:
         for number in range(1, _MAX_CALLS + 1):
             send(hook, BREACH)
@@ -90,12 +90,12 @@ def _stuck_session_row(hook: Hook, case: GuardCase) -> GuardRow:
                 return case.failed(f"no {key!r} reached the store")
             readings = found.policy.readings(found.circuit.memories, store.now_s())
             pairs = list(zip(found.policy.detectors, readings, strict=True))
-            judged = ", ".join(each.kind for each, _ in pairs)
+            detectors = ", ".join(each.kind for each, _ in pairs)
             if found.circuit.phase is Phase.OPEN:
                 by = " + ".join(each.kind for each, reading in pairs if reading.heat >= 1)
                 seconds = time.monotonic() - began_s
                 return case.fired(by, number, seconds, found.circuit.outage.reason)
-    why = f"the same refused call {_MAX_CALLS} times does not open {key!r}, judged by {judged}"
+    why = f"the same refused call {_MAX_CALLS} times does not open {key!r}, judged by {detectors}"
     return case.skipped(why)
 
 
@@ -182,9 +182,9 @@ def attacked_store(bench: Bench) -> Iterator[GuardRow]:
     except StoreError as error:
         yield case.failed(str(error))
     finally:
-        left = _remove_circuit(url, name)
-    if left:
-        yield case._replace(attack="removed").skipped(left)
+        problem = _remove_circuit(url, name)
+    if problem:
+        yield case._replace(attack="removed").skipped(problem)
 
 
 def _agent_override_row(url: str, name: str, case: GuardCase) -> GuardRow:

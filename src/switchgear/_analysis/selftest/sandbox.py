@@ -197,10 +197,10 @@ class VirtualHooks:
     """
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
-        known: HookConfig = load(compile_config(config, root), root)
+        hook_config: HookConfig = load(compile_config(config, root), root)
         # No nudge before the stop: a nudge closes the circuit, and the test reads the open one.
-        plan = known.interventions._replace(when_alone=())
-        self.known = known._replace(interventions=plan)
+        plan = hook_config.interventions._replace(when_alone=())
+        self.hook_config = hook_config._replace(interventions=plan)
         self.clock = clock
         self.store = store
         self.root = root
@@ -209,14 +209,14 @@ class VirtualHooks:
 
     def disable_progress_detectors(self) -> None:
         """Disable the progress detectors, which trip earlier than the score."""
-        plan = self.known.interventions._replace(progress=False)
-        self.known = self.known._replace(interventions=plan)
+        plan = self.hook_config.interventions._replace(progress=False)
+        self.hook_config = self.hook_config._replace(interventions=plan)
 
     def send(self, moment: Moment, **facts: Any) -> Ruling:
         """Send one event to the hooks, a tenth of a second after the last one."""
         self.clock.advance(0.1)
         event = HookFacts(AGENT, _EVENTS[moment], moment, SESSION, cwd=self.root, **facts)
-        return decide(event, self.known, self.store, dialect_of(AGENT).warns)
+        return decide(event, self.hook_config, self.store, dialect_of(AGENT).warns)
 
     def before(self, tool: str, args: Any) -> Ruling:
         self.calls += 1
@@ -233,8 +233,8 @@ class VirtualHooks:
 
     def watch(self) -> CheckResult:
         """Perform the check that the watcher performs every few seconds."""
-        policy = self.known.policy_for(CIRCUIT)
-        return check_watched_session(self.store, SESSION, policy, self.known.interventions)
+        policy = self.hook_config.policy_for(CIRCUIT)
+        return check_watched_session(self.store, SESSION, policy, self.hook_config.interventions)
 
     def opened(self, key: str = CIRCUIT) -> bool:
         found = self.store.get(key)

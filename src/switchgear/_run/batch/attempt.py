@@ -211,11 +211,13 @@ def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
         status=Status.FAILED, reason=redact(outcome.reason), exit_reason=None
     )
     if (result := outcome.result) is not None:
-        kept = result.checkpoint
+        checkpoint = result.checkpoint
         progress = progress.with_state(result.state)._replace(
             status=_STATUS_AFTER.get(result.exit_reason, Status.FAILED),
             exit_reason=str(result.exit_reason),
-            checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
+            checkpoint=(
+                checkpoint.how if checkpoint and checkpoint.changed else progress.checkpoint
+            ),
         )
     if progress.status is Status.FAILED and outcome.gave_up is not None:
         why = f"the agent was stuck and the task is given up: {outcome.gave_up}"
@@ -225,8 +227,8 @@ def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
 
 def timeout_choice(task: Task, progress: Progress) -> str | None:
     """The policy's choice for a task that timed out; `None`: its attempts are used up."""
-    again = task.on_timeout in {"resume", "retry"}
-    return None if again and progress.attempts >= task.attempts else task.on_timeout
+    repeats = task.on_timeout in {"resume", "retry"}
+    return None if repeats and progress.attempts >= task.attempts else task.on_timeout
 
 
 def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str) -> Progress:

@@ -198,8 +198,8 @@ def with_run_state(progress: Progress, runs: Path) -> Progress:
     progress = progress.with_state(state)
     if not end.get("success"):
         return progress
-    kept = end.get("checkpoint") or {}
-    how = kept.get("how") if kept.get("changed") else None
+    checkpoint = end.get("checkpoint") or {}
+    how = checkpoint.get("how") if checkpoint.get("changed") else None
     return progress._replace(
         status=Status.DONE, reason=str(end.get("reason")), exit_reason="completed", checkpoint=how
     )
