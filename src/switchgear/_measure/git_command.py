@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -221,7 +222,9 @@ def run_git(
     deadline = deadline or Deadline(TIMEOUT_S)
     environment = clean_environment() | dict(env or {})
     settings = (word for setting in _QUIET for word in ("-c", setting))
-    what = f"git {arguments[0]} in {folder}"
+    pairs = pairwise(("", *arguments))
+    command = next(word for before, word in pairs if "-c" not in {before, word})
+    what = f"git {command} in {folder}"
     if deadline.is_over:
         raise GitError(f"{what}: no time was left for it")
     try:

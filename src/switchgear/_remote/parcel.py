@@ -7,7 +7,6 @@ still as it was packed.
 
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -20,7 +19,6 @@ from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import (
     Git,
     GitError,
-    clean_environment,
     conflicts_in,
     find_repository,
     operation_of,
@@ -40,7 +38,6 @@ FEW_OBJECTS = 100
 MAX_STARTS = 4
 """Maximum number of unpacked parcels that a worker keeps."""
 _IDENTITY = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
-_NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
 
 class TransferError(SwitchgearError):
@@ -176,7 +173,7 @@ def _fetch_commits(folder: Path, repository: str) -> None:
 
 def _check_out(folder: Path, parcel: Parcel) -> None:
     commit = parcel.commit
-    run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
+    run_git(folder, ["checkout", "--quiet", "--force", "-B", BRANCH, commit])
     if parcel.head != commit:
         run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
         _announce_ignored(folder)
@@ -278,10 +275,10 @@ def bring(
     options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
     source = f"+{parcel.reference}:{into}"
     try:
-        run_git(folder, [*_NO_HOOKS, "fetch", *options, repository, source])
+        run_git(folder, ["fetch", *options, repository, source])
         found = run_git(folder, ["rev-parse", "--verify", into]).strip()
     except GitError as error:
-        why = str(error).removeprefix(f"git -c in {folder}: ")  # the cause fits into one line
+        why = str(error).removeprefix(f"git fetch in {folder}: ")  # the cause fits into one line
         raise TransferError(f"{parcel.reference} could not be fetched: {why}") from error
     if found != parcel.commit:
         where = redact(repository)  # the URL may contain a password
@@ -362,39 +359,19 @@ def push(folder: Path, repository: str, work: str, reference: str) -> None:
     """Push a commit to a repository by its URL, because the agent may change `origin`. Raises `TransferError`."""
     arguments = ["push", "--quiet", "--force", "--no-recurse-submodules"]
     try:
-        run_git(folder, [*_NO_HOOKS, *arguments, repository, f"{work}:{reference}"])
+        run_git(folder, [*arguments, repository, f"{work}:{reference}"])
     except GitError as error:
         raise TransferError(f"{reference} could not be pushed: {error}") from error
 
 
 def _patch(git: Git, start: str, work: str) -> None:
-    """Apply the difference of two commits to the working tree; works for any bytes."""
-    diff = [
-        "git",
-        "diff",
-        "--binary",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-renames",
-        start,
-        work,
-    ]
-    patch = ["git", *_NO_HOOKS, "apply", "--whitespace=nowarn", "--allow-empty", "-"]
-    environment = clean_environment()
-    difference = subprocess.run(  # noqa: S603  the arguments are ours
-        diff, cwd=git.top, env=environment, capture_output=True, check=False
-    )
-    applied = subprocess.run(  # noqa: S603
-        patch,
-        cwd=git.top,
-        env=environment,
-        input=difference.stdout,
-        capture_output=True,
-        check=False,
-    )
-    for done in (difference, applied):
-        if done.returncode:
-            raise GitError(done.stderr.decode(errors="replace").strip()[:500])
+    """Apply the difference of two commits to the working tree.
+
+    The plumbing command prints it, because the user's settings may change what `git diff` prints.
+    """
+    options = ("--binary", "--no-ext-diff", "--no-textconv", "--no-renames")
+    difference = git("diff-tree", "-r", "-p", *options, start, work)
+    git("apply", "--whitespace=nowarn", "--allow-empty", "-", stdin=difference)
 
 
 def _hidden_file(git: Git, start: str, work: str) -> str | None:
@@ -418,7 +395,7 @@ def _hidden_file(git: Git, start: str, work: str) -> str | None:
 def _restore(git: Git, start: Parcel, work: Parcel) -> None:
     source = f"--source={work.commit}"
     try:
-        git(*_NO_HOOKS, "restore", "--quiet", source, "--worktree", "--", ":/")
+        git("restore", "--quiet", source, "--worktree", "--", ":/")
     except GitError:  # an empty folder that stays empty matches nothing
         if _tree(git, start.commit) != _tree(git, work.commit):
             raise

@@ -212,7 +212,7 @@ class Runner:
             except OverrideRefused:
                 pass
             except StoreError as trouble:
-                self._notes.append(f"counts of earlier runs may apply: {trouble}")
+                self._notes.append(f"counts of earlier runs may still apply: {trouble}")
         self.circuits.save_owner(self._dependencies.owner)
         self.circuits.refresh()
         self._mark = mark_folder(self.context)
@@ -295,13 +295,12 @@ class Runner:
         try:
             agent = agent_or_command(plan.escalate)
         except ValueError as problem:
-            self.context.view.noted(f"the task is not handed over: {problem}")
+            self.context.view.noted(f"the task was not handed over: {problem}")
             return
         self.context = handed_over(self.context, agent)
         if why:
-            message = (
-                f"{messages.TEXT_PREFIX}an agent before you was stopped, and you take over: {why}"
-            )
+            prefix = messages.TEXT_PREFIX
+            message = f"{prefix}the previous agent was stopped, and you take over: {why}"
             advice = "\n\n".join(filter(None, (self.state.advice, message)))
             write_evidence(self.context.record.path, "\n".join((message, *self._evidence)))
             self.state = self.state._replace(helped=True, notes=(), nudge=None, advice=advice)
