@@ -22,7 +22,7 @@ STOPPING_S = 20.0
 
 
 class TimeIsUp(Exception):
-    """The time limit is over, or the work was cancelled."""
+    """The time limit was reached, or the work was cancelled."""
 
 
 class Deadline:

@@ -27,7 +27,7 @@ class ExitCode(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """Why a run stops: the reason, a sentence, and what it rests on."""
+    """Why a run stops: the reason, a sentence, and the evidence."""
 
     reason: ExitReason
     sentence: str

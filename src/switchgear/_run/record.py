@@ -200,7 +200,7 @@ def new_id(now_s: float | None = None) -> str:
 
 
 def find_run(root: Path, name: str) -> RunFolder:
-    """A run by its id, by the beginning or the end of it, or `last`. Raises `RunUnreadable`."""
+    """A run by its id, by the beginning or the end of its id, or `last`. Raises `RunUnreadable`."""
     ids = ids_in(root)
     found = ids[-1:] if name == "last" else [name] if name in ids else matching(ids, name)
     if len(found) == 1:

@@ -43,7 +43,7 @@ class RunView:
         """An iteration is over; `facts` is its line of iterations.jsonl."""
 
     def noted(self, text: str) -> None:
-        """A remark that is no failure."""
+        """A remark that is not a failure."""
 
     def ended(self, result: "RunResult") -> None:
         """The run is over."""

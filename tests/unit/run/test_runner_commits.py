@@ -128,7 +128,7 @@ def test_our_folder_is_never_committed(stage: Stage) -> None:
 def test_outside_git_it_is_reported(tmp_path: Path) -> None:
     stage = Stage(tmp_path, git=False)
     stage.run("write('a', 'b')", commit=True)
-    assert any("no git repository" in note for note in stage.iterations()[0]["notes"])
+    assert any("not in a git repository" in note for note in stage.iterations()[0]["notes"])
 
 
 # What is the user's stays as it is

@@ -97,7 +97,7 @@ def simulate(
     - `noise`: the share of calls that a healthy provider fails, 0 and below 1.
     - `breakers`, `policies`: the policies of the circuits; default: the seven categories as documented.
 
-    Raises ValueError for what is out of range.
+    Raises ValueError for values out of range.
 
     >>> result = simulate("outage", agents=10, hours=0.2)
     >>> result.guarded.harms[0].wasted < result.plain.harms[0].wasted

@@ -65,7 +65,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 NORTH, SOUTH = "north", "south"
 TEAM = 10
-"""Agents of a team; the last of them stands in for the others."""
+"""Number of agents in a team; the last one is the fallback of the others."""
 POOLED, LANES = 50, 20
 """One agent in `POOLED`, such as a shared reviewer, works on `LANES` tasks at the same time."""
 LOCKED_TEAMS = 5

@@ -248,7 +248,7 @@ def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str
 SPAWN = "op/agent_spawn"
 BY = "switchgear batch"
 _NO_EVIDENCE = frozenset({ExitReason.INTERRUPTED, ExitReason.BUDGET, ExitReason.BLOCKED})
-"""Exit reasons that are no evidence about starting agents: they depend on the user."""
+"""Exit reasons that are not evidence about starting agents, because they depend on the user."""
 MAX_FORCES = 3
 """How often a policy closes the circuit by force in one batch; after that it waits."""
 PROBE_CHECK_S = 1.0

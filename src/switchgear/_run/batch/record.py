@@ -168,7 +168,7 @@ def batches_of(root: Path, file: str) -> list[BatchFolder]:
 
 
 def find_batch(root: Path, name: str, file: str) -> BatchFolder:
-    """A batch by its id, the beginning or end of it, or the `last` of a file."""
+    """A batch by its id, by the beginning or the end of its id, or the `last` one of a file."""
     if name == LAST:
         if mine := batches_of(root, file):
             return mine[-1]

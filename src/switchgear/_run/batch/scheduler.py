@@ -103,7 +103,7 @@ Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
 
 class BatchDependencies(NamedTuple):
-    """What a batch needs beside its tasks: interrupt, view, and a prompt."""
+    """What a batch needs besides its tasks: an interrupt, a view, and a prompt for the user."""
 
     interrupt: Interrupt
     view: BatchView = BatchView()
