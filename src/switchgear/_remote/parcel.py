@@ -327,14 +327,8 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str, *, branch: str =
         else:
             _patch(git, start.commit, work.commit)
         if _has_commits(git, now, work):
-            git(
-                "update-ref",
-                "-m",
-                "switchgear: work from another host",
-                "HEAD",
-                work.head,
-                now.head,
-            )
+            why = "switchgear: work from another host"
+            git("update-ref", "-m", why, "HEAD", work.head, now.head)
             _unstage(git, now.head, work.head)
     except GitError as error:
         raise TransferError(f"the work could not be applied in {folder}: {error}") from error
