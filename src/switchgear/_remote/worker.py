@@ -138,7 +138,6 @@ def _claim_and_execute(context: WorkerContext, run: str) -> str:
 
 
 def _execute_claimed(context: WorkerContext, job: RemoteJob, folder: Path) -> str:
-    """Execute a job and save its result."""
     record = RunFolder(folder / "runs" / job.spec.run)
     with _Renewal(context, job, record) as renewal:
         saving = _Saving(context, job, record, folder / FILES, renewal)

@@ -295,7 +295,6 @@ def tune(read: Recordings, policy: Policy, rate: float, tally: RecordingTally) -
 def _propose(
     read: Recordings, policy: Policy, rate: float, known: Sequence[Profile]
 ) -> Proposal | TooLittle:
-    """The proposal, once there are enough runs."""
     index = choose(known, rate)
     if index is None:
         return TooLittle(

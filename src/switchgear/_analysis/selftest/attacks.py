@@ -125,7 +125,6 @@ _talk = _always("talk", Signal(step=AgentStep(thought=_THOUGHT)), 1.0)
 
 
 def _stuck(detector: Any) -> list[Attack]:
-    """All attacks of a stuck agent."""
     return [each for make in (_errors, _loop, _repeated_words, _talk) for each in make(detector)]
 
 

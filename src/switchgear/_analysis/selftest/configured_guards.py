@@ -278,7 +278,6 @@ def _defaults(config: Config, known_paths: dict[str, Path]) -> Iterator[GuardRow
 
 
 def _unused_policies(config: Config) -> Iterator[GuardRow]:
-    """Policies in the file that no circuit uses."""
     if config.source is None or not config.policies:
         return
     document: Any = read_document(config.source, Report(config.source)).plain()

@@ -441,7 +441,6 @@ QUICK: tuple[Trial, ...] = (breach, ordinary, release, bad_input)
 
 
 def _must_be_refused(hook: Hook, attack: str, commands: list[str]) -> Tried:
-    """Verify that every command is refused."""
     answer = ProbeAnswer()
     for number, command in enumerate(commands):
         session = f"selftest-{attack.replace(' ', '-')}-{number}"
