@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from e2e.hook_process import hook
 from switchgear import CircuitBreaker, Event, Signal
-from switchgear._analysis.selftest.hook_trials import throw_away
+from switchgear._analysis.selftest.hook_trials import temporary_project
 from switchgear._cli import main
 from switchgear._config import load_config
 from switchgear._config.trust import trust_file
@@ -90,7 +90,7 @@ def test_the_events_of_a_self_test_reach_no_sink_and_no_target(project: Path) ->
     events: list[Event] = []
     CircuitBreaker("rules", threshold=1, sinks=[events.append]).record(Signal(ok=False))
     asked = {"events": [dump_event(event) for event in events], "config": config}
-    with throw_away("claude-code", None, config) as trial:
+    with temporary_project("claude-code", None, config) as trial:
         drain.process(trial.folder, asked)
         assert not (Path(trial.folder) / ".switchgear").exists()
     assert not heard.exists()

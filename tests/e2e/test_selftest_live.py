@@ -16,7 +16,7 @@ from servers.server import running
 from switchgear._analysis.selftest import live as live_hooks
 from switchgear._analysis.selftest import live as live_runs
 from switchgear._analysis.selftest import live as live_store
-from switchgear._analysis.selftest.hook_trials import installed_commands, turned
+from switchgear._analysis.selftest.hook_trials import for_project, installed_commands
 from switchgear._analysis.selftest.sandbox import Bench, GuardStatus
 from switchgear._cli import main
 from switchgear._cli.doctor import PROBLEM, hook_trials
@@ -142,7 +142,7 @@ def test_the_command_of_the_agents_own_file_is_the_one_that_is_driven(project: P
     commands = installed_commands(str(project))
     assert list(commands) == ["claude-code"]
     assert str(project) in commands["claude-code"]
-    moved = turned(commands["claude-code"], "/elsewhere")
+    moved = for_project(commands["claude-code"], "/elsewhere")
     assert str(project) not in moved.replace(sys.executable, "")
 
 

@@ -103,8 +103,8 @@ def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
         yield from perform(bench, virtual)
     for name, scenario in LIVE.items():
         if live and name in chosen:
-            for act in scenario.acts:
-                yield from shielded(act, bench, name)
+            for attack in scenario.attacks:
+                yield from shielded(attack, bench, name)
 
 
 def _held() -> Iterator[Any]:

@@ -126,7 +126,6 @@ class GitTree:
         return {prefix + path: blob for prefix, blobs in bases for path, blob in blobs.items()}
 
     def _rebase_states(self, before: dict[str, str]) -> None:
-        """Convert the recorded states to the new base."""
         after = self._base_blobs()
         for name, state in self._states.items():
             whole = before | {path: content.now for path, content in state.files.items()}

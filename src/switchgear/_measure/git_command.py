@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ STOPPING_S = 20.0
 
 
 class TimeIsUp(Exception):
-    """The time limit is over, or the work was cancelled."""
+    """The time limit was reached, or the work was cancelled."""
 
 
 class Deadline:
@@ -195,8 +196,8 @@ class Git(NamedTuple):
 
 def clean_environment() -> dict[str, str]:
     """The environment without variables that redirect git, and with those that prevent prompts and locks."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return kept | {
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return inherited | {
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",
@@ -221,7 +222,9 @@ def run_git(
     deadline = deadline or Deadline(TIMEOUT_S)
     environment = clean_environment() | dict(env or {})
     settings = (word for setting in _QUIET for word in ("-c", setting))
-    what = f"git {arguments[0]} in {folder}"
+    pairs = pairwise(("", *arguments))
+    command = next(word for before, word in pairs if "-c" not in {before, word})
+    what = f"git {command} in {folder}"
     if deadline.is_over:
         raise GitError(f"{what}: no time was left for it")
     try:

@@ -192,21 +192,21 @@ def _pack(
     try:
         with tarfile.open(part, "x:gz", compresslevel=1) as archive:
             for entry, data in contents(folder, entries, left_out, deadline):
-                about = tarfile.TarInfo(entry.path)
-                about.mode = 0o755 if entry.mode == "100755" else 0o644
+                info = tarfile.TarInfo(entry.path)
+                info.mode = 0o755 if entry.mode == "100755" else 0o644
                 if entry.mode == "120000":
-                    about.type, about.linkname = tarfile.SYMTYPE, os.fsdecode(data)
-                    archive.addfile(about)
+                    info.type, info.linkname = tarfile.SYMTYPE, os.fsdecode(data)
+                    archive.addfile(info)
                 else:
-                    about.size = len(data)
-                    archive.addfile(about, io.BytesIO(data))
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
                 packed.add(entry.path)
         if deadline.cancelled:
             raise TimeIsUp("saving was cancelled")
         with part.open("rb") as file:
             os.fsync(file.fileno())
         with tarfile.open(part, "r:gz") as archive:  # read it back: all of it can be unpacked
-            found = {about.name for about in archive}
+            found = {info.name for info in archive}
         left_out += [LeftOut(path, "not in the archive") for path in sorted(packed - found)]
         part.replace(place)
     finally:
@@ -266,11 +266,11 @@ def own_output(folder: Path, notes: Path) -> frozenset[str]:
         for target in targets
         if target is not None and target.is_relative_to(root) and target.is_file()
     )
-    kept = notes / "own_output.json"
-    before = _read(kept)
+    file = notes / "own_output.json"
+    before = _read(file)
     if not now <= before:
         notes.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(sorted(before | now)), encoding="ascii")
+        file.write_text(json.dumps(sorted(before | now)), encoding="ascii")
     return before | now
 
 
@@ -281,9 +281,9 @@ def _target(descriptor: int) -> Path | None:
         return None
 
 
-def _read(kept: Path) -> frozenset[str]:
+def _read(file: Path) -> frozenset[str]:
     with suppress(OSError, ValueError):
-        listed = json.loads(kept.read_text(encoding="ascii"))
+        listed = json.loads(file.read_text(encoding="ascii"))
         return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
     return frozenset()
 
@@ -337,9 +337,9 @@ def remember_ref(folder: str, reference: str, commit: str) -> None:
 
 def write_refs(git: str, refs: dict[str, str]) -> None:
     """Replace the remembered references of a repository."""
-    kept = dict(list(refs.items())[-MAX_REFS:])
+    newest = dict(list(refs.items())[-MAX_REFS:])
     with suppress(OSError):
-        write_private(_place(git), json.dumps({"git": git, "refs": kept}).encode())
+        write_private(_place(git), json.dumps({"git": git, "refs": newest}).encode())
 
 
 def remembered_refs(git: str) -> dict[str, str]:

@@ -120,7 +120,7 @@ class RemoteAttempts:
                 lock.release()
 
     def _perform(self, shared: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
-        name, run = attempt.task.name, attempt.progress.run or ""
+        name = attempt.task.name
         attempt = attempt._replace(view=guarded(attempt.view, RunView()))
         adopt = name in self._adopt
         self._adopt.discard(name)  # only once: the next attempt of this process is a new one
@@ -134,7 +134,7 @@ class RemoteAttempts:
         branch = job.spec.branch  # workers with an older version save the job without it
         job = self._wait_for_end(_Mirror(shared, attempt, self._context), job)
         job = job._replace(spec=job.spec._replace(branch=job.spec.branch or branch))
-        return self._apply_outcome(shared, attempt, run, job)
+        return self._apply_outcome(shared, attempt, job)
 
     def _not_ordered(
         self, shared: AttemptDependencies, attempt: Attempt, trouble: StoreError
@@ -203,9 +203,7 @@ class RemoteAttempts:
             shared.owner_of(options.agent_label),
             now.branch,
         )
-        if (
-            job is not None
-        ):  # the same run again: it keeps its start, and the folder is sent as it is now
+        if job is not None:  # the same run again: it keeps its start, with the folder as it is now
             return jobs.order(spec, work=parcel)
         lines = (
             []
@@ -290,14 +288,15 @@ class RemoteAttempts:
     def _stop(self, job: RemoteJob, requests: int) -> None:
         jobs = self._context.jobs
         jobs.request_stop(job.spec.run, Stop.GENTLY if requests == 1 else Stop.NOW)
-        jobs.withdraw(job.spec.run, _interrupted(job))
+        outcome = _ended_here(job, ExitReason.INTERRUPTED, "stopped before a worker continued it")
+        jobs.withdraw(job.spec.run, outcome)
 
     def _apply_outcome(
-        self, shared: AttemptDependencies, attempt: Attempt, run: str, job: RemoteJob
+        self, shared: AttemptDependencies, attempt: Attempt, job: RemoteJob
     ) -> AttemptOutcome:
         """Fetch the work to `refs/switchgear/runs/RUN`, apply it if possible, and return the outcome."""
         folder, record = Path(attempt.progress.folder or ""), _record_of(shared, attempt)
-        values, how, missing = dict(job.outcome or {}), "", ""
+        values, how, missing, run = dict(job.outcome or {}), "", "", job.spec.run
         self._missing.discard(run)
         if job.work.commit and job.written:
             reference = f"refs/switchgear/runs/{run}"
@@ -527,11 +526,6 @@ def _spent(run: Mapping[str, Any] | None) -> int:
 
 def _iterations(run: Mapping[str, Any] | None) -> int:
     return 0 if run is None else RunState.load(run["state"]).iterations
-
-
-def _interrupted(job: RemoteJob) -> dict[str, Any]:
-    """The outcome of a job that was stopped before a worker claimed it."""
-    return _ended_here(job, ExitReason.INTERRUPTED, "stopped before a worker continued it")
 
 
 def _given_up(job: RemoteJob) -> dict[str, Any]:

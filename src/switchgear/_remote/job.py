@@ -115,7 +115,7 @@ class RemoteJob(NamedTuple):
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `dump`. Raises ValueError for what it never dumped."""
+        """The inverse of `dump`. Raises ValueError for invalid values."""
         known = {key: data[key] for key in cls._fields if key in data}
         values.check_int("schema", known.get("schema"), least=1)
         spec = {key: known["spec"][key] for key in JobSpec._fields if key in known["spec"]}

@@ -65,16 +65,17 @@ class Jobs:
     def claim(self, run: str, holder: str, lease_s: float) -> RemoteJob | None:
         """Claim a job for `lease_s` seconds; `None`: there is nothing to do.
 
-        A job that newer code has written is not claimed; a note says so.
+        A job that newer code has written is not claimed, which a note reports.
         """
 
         def work(held: Any, now_s: float) -> Amended:
             if not held:
                 return Amended(None)
             if held["schema"] > core.SCHEMA:
-                notes = [*held.get("notes", []), f"{holder} has an older version of Switchgear"]
-                notes, drops = sorted(set(notes))[-core.MAX_NOTES :], held.get("drops", 0) + 1
-                return Amended(None, {**held, "notes": notes, "drops": drops})
+                note = f"{holder} has an older version of Switchgear"
+                notes = [*(each for each in held.get("notes", []) if each != note), note]
+                drops = held.get("drops", 0) + 1
+                return Amended(None, {**held, "notes": notes[-core.MAX_NOTES :], "drops": drops})
             found = RemoteJob.load(held)
             given_up = core.is_given_up(found, now_s)
             job = None if given_up else core.claimed(found, holder, now_s, lease_s)

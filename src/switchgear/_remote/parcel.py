@@ -7,7 +7,6 @@ still as it was packed.
 
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -20,7 +19,6 @@ from switchgear._core.errors import SwitchgearError
 from switchgear._measure.git_command import (
     Git,
     GitError,
-    clean_environment,
     conflicts_in,
     find_repository,
     operation_of,
@@ -40,7 +38,6 @@ FEW_OBJECTS = 100
 MAX_STARTS = 4
 """Maximum number of unpacked parcels that a worker keeps."""
 _IDENTITY = ("-c", "user.name=switchgear", "-c", "user.email=switchgear@localhost")
-_NO_HOOKS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
 
 class TransferError(SwitchgearError):
@@ -119,9 +116,9 @@ def saved(folder: Path, notes: Path, name: str) -> str:
     Filters and attributes that the agent sets cannot hide its work.
     """
     try:
-        kept = open_tree(folder, notes).keep(name, f"switchgear {name}")
-        if not kept.how.startswith("git "):
-            why = "; ".join(kept.notes) or "git could not save its state"
+        work = open_tree(folder, notes).keep(name, f"switchgear {name}")
+        if not work.how.startswith("git "):
+            why = "; ".join(work.notes) or "git could not save its state"
             raise TransferError(f"{folder} could not be packed: {why}")
         return run_git(folder, ["rev-parse", "--verify", f"refs/switchgear/{name}"]).strip()
     except (GitError, NotSaved, OSError) as error:
@@ -176,7 +173,7 @@ def _fetch_commits(folder: Path, repository: str) -> None:
 
 def _check_out(folder: Path, parcel: Parcel) -> None:
     commit = parcel.commit
-    run_git(folder, [*_NO_HOOKS, "checkout", "--quiet", "--force", "-B", BRANCH, commit])
+    run_git(folder, ["checkout", "--quiet", "--force", "-B", BRANCH, commit])
     if parcel.head != commit:
         run_git(folder, ["reset", "--quiet", "--mixed", parcel.head])
         _announce_ignored(folder)
@@ -208,26 +205,26 @@ class UnpackedStarts:
         self, fetch: Callable[[], bytes], folder: Path, parcel: Parcel, repository: str
     ) -> None:
         """Create a repository in the folder, as `unpack` does; `fetch` is called for an unknown parcel."""
-        kept = self._root / sha256(f"{parcel!r} {repository}".encode()).hexdigest()[:32]
-        if not self._copied(kept, folder, parcel):
+        cached = self._root / sha256(f"{parcel!r} {repository}".encode()).hexdigest()[:32]
+        if not self._copy_cached(cached, folder, parcel):
             unpack(fetch(), folder, parcel, repository)
-            self._keep(folder, kept)
+            self._cache(folder, cached)
 
-    def _copied(self, kept: Path, folder: Path, parcel: Parcel) -> bool:
+    def _copy_cached(self, cached: Path, folder: Path, parcel: Parcel) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            with self._lock:  # `_keep` must not remove it in the meantime
-                os.utime(kept)
-                shutil.copytree(kept, folder / ".git", symlinks=True)
+            with self._lock:  # `_cache` must not remove it in the meantime
+                os.utime(cached)
+                shutil.copytree(cached, folder / ".git", symlinks=True)
             _check_out(folder, parcel)
         except FileNotFoundError:
             return False
         except (OSError, shutil.Error, GitError):  # damaged: unpack it again
-            shutil.rmtree(kept, ignore_errors=True)
+            shutil.rmtree(cached, ignore_errors=True)
             return False
         return True
 
-    def _keep(self, folder: Path, kept: Path) -> None:
+    def _cache(self, folder: Path, cached: Path) -> None:
         """Keep the repository of a folder in which no agent has worked yet."""
         try:
             with self._lock:
@@ -238,7 +235,7 @@ class UnpackedStarts:
                 with tempfile.TemporaryDirectory(prefix="new-", dir=self._root) as place:
                     new = Path(place) / "git"
                     shutil.copytree(folder / ".git", new, symlinks=True)
-                    new.rename(kept)
+                    new.rename(cached)
         except (OSError, shutil.Error):
             return  # the next unpacking is only slower
 
@@ -275,18 +272,13 @@ def bring(
     if parcel.name:
         receive(fetch(), folder, parcel.reference, into)
         return
-    arguments = [
-        "fetch",
-        "--quiet",
-        "--no-tags",
-        "--no-write-fetch-head",
-        "--no-recurse-submodules",
-    ]
+    options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"]
+    source = f"+{parcel.reference}:{into}"
     try:
-        run_git(folder, [*_NO_HOOKS, *arguments, repository, f"+{parcel.reference}:{into}"])
+        run_git(folder, ["fetch", *options, repository, source])
         found = run_git(folder, ["rev-parse", "--verify", into]).strip()
     except GitError as error:
-        why = str(error).removeprefix(f"git -c in {folder}: ")  # the cause fits into one line
+        why = str(error).removeprefix(f"git fetch in {folder}: ")  # the cause fits into one line
         raise TransferError(f"{parcel.reference} could not be fetched: {why}") from error
     if found != parcel.commit:
         where = redact(repository)  # the URL may contain a password
@@ -335,14 +327,8 @@ def apply(folder: Path, start: Parcel, work: Parcel, name: str, *, branch: str =
         else:
             _patch(git, start.commit, work.commit)
         if _has_commits(git, now, work):
-            git(
-                "update-ref",
-                "-m",
-                "switchgear: work from another host",
-                "HEAD",
-                work.head,
-                now.head,
-            )
+            why = "switchgear: work from another host"
+            git("update-ref", "-m", why, "HEAD", work.head, now.head)
             _unstage(git, now.head, work.head)
     except GitError as error:
         raise TransferError(f"the work could not be applied in {folder}: {error}") from error
@@ -367,39 +353,19 @@ def push(folder: Path, repository: str, work: str, reference: str) -> None:
     """Push a commit to a repository by its URL, because the agent may change `origin`. Raises `TransferError`."""
     arguments = ["push", "--quiet", "--force", "--no-recurse-submodules"]
     try:
-        run_git(folder, [*_NO_HOOKS, *arguments, repository, f"{work}:{reference}"])
+        run_git(folder, [*arguments, repository, f"{work}:{reference}"])
     except GitError as error:
         raise TransferError(f"{reference} could not be pushed: {error}") from error
 
 
 def _patch(git: Git, start: str, work: str) -> None:
-    """Apply the difference of two commits to the working tree; works for any bytes."""
-    diff = [
-        "git",
-        "diff",
-        "--binary",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--no-renames",
-        start,
-        work,
-    ]
-    patch = ["git", *_NO_HOOKS, "apply", "--whitespace=nowarn", "--allow-empty", "-"]
-    environment = clean_environment()
-    difference = subprocess.run(  # noqa: S603  the arguments are ours
-        diff, cwd=git.top, env=environment, capture_output=True, check=False
-    )
-    applied = subprocess.run(  # noqa: S603
-        patch,
-        cwd=git.top,
-        env=environment,
-        input=difference.stdout,
-        capture_output=True,
-        check=False,
-    )
-    for done in (difference, applied):
-        if done.returncode:
-            raise GitError(done.stderr.decode(errors="replace").strip()[:500])
+    """Apply the difference of two commits to the working tree.
+
+    The plumbing command prints it, because the user's settings may change what `git diff` prints.
+    """
+    options = ("--binary", "--no-ext-diff", "--no-textconv", "--no-renames")
+    difference = git("diff-tree", "-r", "-p", *options, start, work)
+    git("apply", "--whitespace=nowarn", "--allow-empty", "-", stdin=difference)
 
 
 def _hidden_file(git: Git, start: str, work: str) -> str | None:
@@ -423,7 +389,7 @@ def _hidden_file(git: Git, start: str, work: str) -> str | None:
 def _restore(git: Git, start: Parcel, work: Parcel) -> None:
     source = f"--source={work.commit}"
     try:
-        git(*_NO_HOOKS, "restore", "--quiet", source, "--worktree", "--", ":/")
+        git("restore", "--quiet", source, "--worktree", "--", ":/")
     except GitError:  # an empty folder that stays empty matches nothing
         if _tree(git, start.commit) != _tree(git, work.commit):
             raise

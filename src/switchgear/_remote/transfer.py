@@ -46,7 +46,7 @@ def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
     result = outcome.result
     if result is None:
         return values
-    kept = result.checkpoint
+    checkpoint = result.checkpoint
     return {
         **values,
         "exit_reason": str(result.exit_reason),
@@ -56,7 +56,7 @@ def outcome_values(outcome: AttemptOutcome) -> dict[str, Any]:
         "held": result.held,
         "notes": list(result.notes),
         "state": result.state.dump(),
-        "checkpoint": None if kept is None else kept.dump(),
+        "checkpoint": None if checkpoint is None else checkpoint.dump(),
     }
 
 
@@ -67,9 +67,15 @@ def outcome_of(
     rest = {key: values[key] for key in ("problem", "gave_up", "unpriced", "began")}
     if values["exit_reason"] is None:
         return AttemptOutcome(None, **rest)
-    kept = values["checkpoint"]
-    if kept is not None:
-        kept = Checkpoint(**{**kept, "files": tuple(kept["files"]), "how": shown_by or kept["how"]})
+    checkpoint = values["checkpoint"]
+    if checkpoint is not None:
+        checkpoint = Checkpoint(
+            **{
+                **checkpoint,
+                "files": tuple(checkpoint["files"]),
+                "how": shown_by or checkpoint["how"],
+            }
+        )
     result = RunResult(
         run,
         ExitReason(values["exit_reason"]),
@@ -80,7 +86,7 @@ def outcome_of(
         options_of(shared, task),
         values["circuit"],
         held=values["held"],
-        checkpoint=kept,
+        checkpoint=checkpoint,
         notes=tuple(values["notes"]),
     )
     return AttemptOutcome(result, **rest)
@@ -155,9 +161,9 @@ def write_end(
         end = run["end"] = result.dump()
         run["ended_at"] = run.get("ended_at") or iso(time.time())
     run[MISSING] = is_missing
-    kept = end.get("checkpoint")
-    if isinstance(kept, dict) and shown_by:
-        kept["how"] = shown_by
+    checkpoint = end.get("checkpoint")
+    if isinstance(checkpoint, dict) and shown_by:
+        checkpoint["how"] = shown_by
     end["report"] = end["receipt"] = None
     run.pop("schema", None)
     with suppress(OSError):

@@ -138,7 +138,6 @@ def _claim_and_execute(context: WorkerContext, run: str) -> str:
 
 
 def _execute_claimed(context: WorkerContext, job: RemoteJob, folder: Path) -> str:
-    """Execute a job and save its result."""
     record = RunFolder(folder / "runs" / job.spec.run)
     with _Renewal(context, job, record) as renewal:
         saving = _Saving(context, job, record, folder / FILES, renewal)
@@ -335,14 +334,14 @@ class _Saving(RunView):
             commit = saved(folder, self.record.notes, name)  # unaffected by the agent's settings
             found = f"refs/switchgear/{name}", commit, head_of(folder)
         reference, commit, head = found
-        shared = self._push(commit) if spec.repository else ""
+        pushed = self._push(commit) if spec.repository else ""
         bundle = bundled(folder, reference, without=(spec.start.commit,))
         try:
             sent = self._context.jobs.send(f"{spec.run}-{self._job.claim}-{self._number}", bundle)
         except ParcelTooLarge:
-            if not shared:
+            if not pushed:
                 raise
-            return Parcel("", commit, head, shared)
+            return Parcel("", commit, head, pushed)
         return Parcel(sent, commit, head, reference)
 
     def _push(self, commit: str) -> str:
@@ -425,9 +424,7 @@ def _run_job(context: WorkerContext, job: RemoteJob, saving: _Saving, renewal: _
     outcome = run_attempt(shared, _within_grant(attempt, job))
     if renewal.lost:
         raise LeaseLost("the claim was not renewed in time")
-    if isinstance(
-        outcome.error, StoreError
-    ):  # the task is not the cause: another claim continues it
+    if isinstance(outcome.error, StoreError):  # not the task's fault: another claim continues it
         raise LeaseLost(outcome.problem)
     result = outcome.result
     if result is not None and result.exit_reason is ExitReason.DISK_FULL:

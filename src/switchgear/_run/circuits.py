@@ -205,7 +205,7 @@ class Circuits:
         return self._panel.store.now_s()
 
     def _usable(self, permit: Permit) -> Permit | None:
-        """The permit to record with; `None` lets a probe decide although its lease ended, if none has since."""
+        """The permit to record with; `None` for a late probe, which still decides if the circuit has not changed."""
         lease_s = permit.lease_until_s
         if lease_s is None or self.loop._now_s() < lease_s:  # noqa: SLF001  its clock is the judge
             return permit
@@ -325,20 +325,20 @@ def pause_for(trouble: AgentError, state: RunState, provider: Breaker) -> Pause:
     requested_s = trouble.retry_after_s
     if trouble.kind in LIMITED:
         if trouble.kind == "quota" and requested_s is None:
-            words = f"the quota at {provider.name} is used up"
-            return Pause(0.0, f"{words}: {trouble.text}", ExitReason.RATE_LIMIT)
+            sentence = f"the quota at {provider.name} is used up"
+            return Pause(0.0, f"{sentence}: {trouble.text}", ExitReason.RATE_LIMIT)
         wait_s = backoff_s if requested_s is None else requested_s
         pause = Pause(wait_s, f"for the rate limit of {provider.name}")
     else:
         if provider.last_known.phase is Phase.OPEN:
             failed = plural(state.provider_failures, "iteration")
-            words = f"{provider.name} is down, {failed} in a row"
-            return Pause(0.0, f"{words}: {trouble.text}", ExitReason.AGENT_ERROR)
+            sentence = f"{provider.name} is down, {failed} in a row"
+            return Pause(0.0, f"{sentence}: {trouble.text}", ExitReason.AGENT_ERROR)
         why = f"for {provider.name} to come back ({trouble.kind})"
         pause = Pause(max(requested_s or 0.0, backoff_s), why, None, ExitReason.AGENT_ERROR)
     waited_s = state.provider_waited_s + pause.seconds
     if waited_s <= PROVIDER_PATIENCE_S:
         return pause
-    words = f"waiting {duration(pause.seconds)} {pause.why} would be {duration(waited_s)} of waits in all"
+    sentence = f"waiting {duration(pause.seconds)} {pause.why} would bring the total wait to {duration(waited_s)}"
     limit = f"more than the limit of {duration(PROVIDER_PATIENCE_S)}"
-    return Pause(0.0, f"{words}, {limit}: {trouble.text}", pause.too_long)
+    return Pause(0.0, f"{sentence}, {limit}: {trouble.text}", pause.too_long)

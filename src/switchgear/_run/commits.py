@@ -55,14 +55,13 @@ class CommitContext(NamedTuple):
 
 
 def commit_paths(
-    folder: Path, paths: Iterable[str], message: str, context: CommitContext | None = None
+    folder: Path, paths: Iterable[str], message: str, context: CommitContext
 ) -> CommitResult:
     """Commit these paths, relative to the top of the repository, as far as they differ."""
     git = find_repository(folder)
     if git is None:
-        return CommitResult(problem="nothing was committed: the folder is in no git repository")
+        return CommitResult(problem="nothing was committed: the folder is not in a git repository")
     changed = {path for path in paths if STATE_FOLDER not in Path(path).parts}
-    context = context or CommitContext(git.git_dir)
     seconds = TIMEOUT_S if context.left_s is None else max(1.0, min(context.left_s, TIMEOUT_S))
     deadline = Deadline(seconds)
     try:

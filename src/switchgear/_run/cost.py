@@ -57,7 +57,7 @@ def coverage(options: RunOptions, agent: Agent, folder: Path, runs: Path) -> Pri
     if options.rates is not None:
         prices = f"{dollars(options.rates.input)} in, {dollars(options.rates.output)} out"
         return PriceCoverage(
-            known=True, why=f"tokens are priced as given: {prices} per million tokens"
+            known=True, why=f"tokens have the given prices: {prices} per million tokens"
         )
     if name in AGENTS:
         return _by_tokens(name, options.model)

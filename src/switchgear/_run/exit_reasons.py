@@ -27,7 +27,7 @@ class ExitCode(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """Why a run stops: the reason, a sentence, and what it rests on."""
+    """Why a run stops: the reason, a sentence, and the evidence."""
 
     reason: ExitReason
     sentence: str
@@ -43,7 +43,7 @@ EXIT_CODES: dict[ExitReason, ExitCode] = {
     ExitReason.TIMEOUT: ExitCode(12, "the time limit of the run was reached"),
     ExitReason.MAX_ITERATIONS: ExitCode(13, "all iterations were used and the task is not done"),
     ExitReason.RATE_LIMIT: ExitCode(
-        14, "the provider, or --rate-limit, would make it wait too long"
+        14, "the wait for the provider or --rate-limit would be too long"
     ),
     ExitReason.BLOCKED: ExitCode(15, "the agent asks something that only you can answer"),
     ExitReason.AGENT_ERROR: ExitCode(

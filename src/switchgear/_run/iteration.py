@@ -429,7 +429,7 @@ def with_next_prompt(
 
 
 def notes_on(before: RunState, done: Iteration) -> list[str]:
-    """Remarks about an iteration that are no failures; an unknown price is reported once per run."""
+    """Remarks about an iteration that are not failures; an unknown price is reported once per run."""
     notes = []
     if done.change is None:
         notes.append("the folder could not be measured in this iteration")

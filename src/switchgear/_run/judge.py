@@ -1,7 +1,7 @@
 """Observes an iteration while it runs, and judges what its result means for the run.
 
 `StreamObserver` collects steps, errors, output and costs as they arrive, and stops an agent that repeats one
-failing step, has spent what was left, or keeps retrying a provider that is down.
+failing step, has spent the rest of its budget, or keeps retrying a provider that is down.
 
 `judge` is pure. An exit code and a "done" are facts, never proof. The rules, in order of precedence:
 
@@ -300,7 +300,7 @@ def _judge_stop(seen: Measurements) -> Judgement | None:  # noqa: PLR0911  one f
         sentence = full_sentence("the log of the agent could not be written")
         return _end(ExitReason.DISK_FULL, sentence)
     if seen.stopped == "budget":
-        return _end(ExitReason.BUDGET, "the agent spent what was left and was stopped")
+        return _end(ExitReason.BUDGET, "the agent spent the rest of the budget and was stopped")
     if run.end is ProcessEnd.DEADLINE:
         return _waited_too_long(seen.watch) or _end(
             ExitReason.TIMEOUT, "the time limit was reached while the agent worked"

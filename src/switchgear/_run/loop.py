@@ -192,7 +192,7 @@ class Runner:
                 if is_disk_full(error):
                     return self._finish(Ending(ExitReason.DISK_FULL, full_sentence(error)))
                 if isinstance(error, OSError):
-                    sentence = f"the system refused something that the run needs: {error}"
+                    sentence = f"an operation of the run failed: {error}"
                     return self._finish(Ending(ExitReason.AGENT_ERROR, sentence))
                 # A defect in Switchgear: the work so far is still saved.
                 self._finish(Ending(ExitReason.AGENT_ERROR, "Switchgear itself failed"))
@@ -212,7 +212,7 @@ class Runner:
             except OverrideRefused:
                 pass
             except StoreError as trouble:
-                self._notes.append(f"counts of earlier runs may apply: {trouble}")
+                self._notes.append(f"counts of earlier runs may still apply: {trouble}")
         self.circuits.save_owner(self._dependencies.owner)
         self.circuits.refresh()
         self._mark = mark_folder(self.context)
@@ -235,9 +235,8 @@ class Runner:
             if isinstance(before, Ending):
                 return before
             self.state = self.state._replace(tests_passing=before, best_tests=before)
-            self._mark = mark_folder(
-                self.context
-            )  # files that the validation writes are not progress
+            # Files that the validation writes are not progress.
+            self._mark = mark_folder(self.context)
         while True:
             ending = self._read_messages() or self._objection()
             if ending is not None:
@@ -281,7 +280,7 @@ class Runner:
         self._write()
 
     def _extendable(self) -> tuple[str, ...]:
-        """The limits that an operator may raise. A budget that the run did not set itself is raised at its source."""
+        """The limits that an operator may raise. A budget from a batch or a budget node is raised there."""
         options, dependencies = self.context.options, self._dependencies
         is_own = dependencies.held_micros is None and not dependencies.in_batch
         time = (TIME,) if options.timeout_s is not None else ()
@@ -296,13 +295,12 @@ class Runner:
         try:
             agent = agent_or_command(plan.escalate)
         except ValueError as problem:
-            self.context.view.noted(f"the task is not handed over: {problem}")
+            self.context.view.noted(f"the task was not handed over: {problem}")
             return
         self.context = handed_over(self.context, agent)
         if why:
-            message = (
-                f"{messages.TEXT_PREFIX}an agent before you was stopped, and you take over: {why}"
-            )
+            prefix = messages.TEXT_PREFIX
+            message = f"{prefix}the previous agent was stopped, and you take over: {why}"
             advice = "\n\n".join(filter(None, (self.state.advice, message)))
             write_evidence(self.context.record.path, "\n".join((message, *self._evidence)))
             self.state = self.state._replace(helped=True, notes=(), nudge=None, advice=advice)
@@ -367,7 +365,7 @@ class Runner:
         context, left_s = self.context, self._left_s()
         if left_s is not None and seconds > left_s:
             needed, left = duration(seconds), duration(max(left_s, 0.0))
-            sentence = f"waiting {needed} {why} would be longer than the {left} that are left"
+            sentence = f"waiting {needed} {why} would take longer than the remaining {left}"
             return Ending(too_long, sentence)
         if wait(why, seconds, on=context.time, view=context.view, interrupt=context.interrupt):
             return None
@@ -492,12 +490,12 @@ class Runner:
             return None
         context, record = self.context, self.context.record
         message = message_of(context.options.task, record.id, done.number)
-        by = CommitContext(record.notes, self._left_s(), context.interrupt, context.supervisors)
-        made = commit_paths(context.folder, self.state.uncommitted, message, by)
-        notes += filter(None, (made.note, made.problem))
-        if made.problem is None:
+        limits = CommitContext(record.notes, self._left_s(), context.interrupt, context.supervisors)
+        result = commit_paths(context.folder, self.state.uncommitted, message, limits)
+        notes += filter(None, (result.note, result.problem))
+        if result.problem is None:
             self.state = self.state._replace(uncommitted=())
-        return made.commit
+        return result.commit
 
     def _save_iteration(
         self, done: Iteration, before: RunState, notes: list[str], **more: object
@@ -546,7 +544,7 @@ class Runner:
         context.inbox.close(None if self.state.unknown_prices else self.state.spent_micros)
         self.state = self.state._replace(seconds=self._used_s())
         stats = self.state.stats(loop.stats())
-        kept = keep(context, self.state, ending, self._notes)
+        checkpoint = keep(context, self.state, ending, self._notes)
         try:
             if context.options.shadow:
                 loop.release(by=BY, why="the run is over")
@@ -566,7 +564,7 @@ class Runner:
             options=self._options,
             circuit=self.circuit,
             held=self.circuits.held(),
-            checkpoint=kept,
+            checkpoint=checkpoint,
             notes=tuple(self._notes),
         )
         result = self._write_end(result)
@@ -689,20 +687,20 @@ def run_loop(
     options = checked(options)
     if not options.given:
         options = options._replace(given=options.differing)
-    place = Path.cwd() if folder is None else Path(folder).absolute()
+    work_folder = Path.cwd() if folder is None else Path(folder).absolute()
     agent, targets = agent_of(options), targets_of(notify)
-    if problem := missing_program(agent, place):
+    if problem := missing_program(agent, work_folder):
         raise LoopRefused(problem)
-    runs = runs_root(place)
+    runs = runs_root(work_folder)
     if options.budget_micros is not None and not options.allow_unknown_price:
-        priced = coverage(options, agent, place, runs)
+        priced = coverage(options, agent, work_folder, runs)
         if not priced.known:
             raise LoopRefused(f"the budget cannot be enforced: {priced.why}")
     with (
         nullcontext(panel) if panel is not None else Panel() as circuits,
-        task_lock(runs, task_name(place, options)) as lock,
+        task_lock(runs, task_name(work_folder, options)) as lock,
     ):
-        _admit(circuits, loop_name(place, options), options)
+        _admit(circuits, loop_name(work_folder, options), options)
         record = new_run(runs)
         lock.describe(f"run {record.id}")
         dependencies = RunDependencies(
@@ -712,7 +710,7 @@ def run_loop(
             owner=login_name(),
         )
         runner = Runner(
-            options, agent, record, folder=place, panel=circuits, dependencies=dependencies
+            options, agent, record, folder=work_folder, panel=circuits, dependencies=dependencies
         )
         result = runner.run()
     outcomes = notify_run_end(targets, receipt_of(record.read()), login_name())

@@ -203,7 +203,8 @@ def run_options(
 ) -> RunOptions:
     """The options of a run. A flag that is `None` was not given.
 
-    `presets` are the user-defined ones; `defaults` are the configured options of every run, by field name. Raises ValueError with the field, the value and the rule.
+    `presets` are the user-defined ones; `defaults` are the configured options of every run, by field name.
+    Raises ValueError with the field, the value and the rule.
     """
     given = {key: value for key, value in flags.items() if value is not None}
     values = dict(defaults or {})

@@ -91,7 +91,7 @@ def prompt_of(
 def _plan(options: RunOptions, plan: Checklist | None) -> str:
     if options.plan is None:
         return ""
-    instruction = "Take the first box that is open, do it, and tick it when it is really done."
+    instruction = "Take the first open box, do it, and tick it when it is really done."
     if plan is None:
         return f"The plan is {options.plan}, which cannot be read yet: write it as a checklist first, with a box `- [ ]` for each step."
     ticked = "1 box is ticked" if plan.done == 1 else f"{plan.done} boxes are ticked"
@@ -137,5 +137,5 @@ def _rules(options: RunOptions) -> str:
         return f"{alone}{validation}"
     return (
         f"{alone} When the whole task is done, and not before, print exactly this:\n"
-        f"{options.completion_promise}\nIt is a claim, and what you did is measured.{validation}"
+        f"{options.completion_promise}\nThis is only a claim: your work is measured.{validation}"
     )

@@ -200,7 +200,7 @@ def new_id(now_s: float | None = None) -> str:
 
 
 def find_run(root: Path, name: str) -> RunFolder:
-    """A run by its id, by the beginning or the end of it, or `last`. Raises `RunUnreadable`."""
+    """A run by its id, by the beginning or the end of its id, or `last`. Raises `RunUnreadable`."""
     ids = ids_in(root)
     found = ids[-1:] if name == "last" else [name] if name in ids else matching(ids, name)
     if len(found) == 1:
@@ -345,9 +345,8 @@ class Disk:
         """Reserve space. The next check reports a disk without that much space."""
         with suppress(OSError):
             self._reserve.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._reserve.write_bytes(
-                os.urandom(RESERVE)
-            )  # random bytes: file systems cannot compress them
+            # Random bytes, which file systems cannot compress.
+            self._reserve.write_bytes(os.urandom(RESERVE))
 
     def release(self) -> None:
         with suppress(OSError):

@@ -146,11 +146,11 @@ def _savings(
     end: Mapping[str, Any], options: Mapping[str, Any], used: int, micros: int, unknown: int
 ) -> dict[str, Any]:
     """What stopping early saved: iterations, and their cost at the average of those that ran."""
-    most = _int_or_zero(options.get("max_iterations"))
-    left = max(most - used, 0)
+    limit = _int_or_zero(options.get("max_iterations"))
+    left = max(limit - used, 0)
     if end.get("exit_reason") != "circuit_breaker" or not left:
         return {"iterations": 0, "cost_micros": None, "text": None}
-    text = f"{left:,} of {plural(most, 'iteration')} not run"
+    text = f"{left:,} of {plural(limit, 'iteration')} not run"
     each = None if unknown or not used or not micros else micros // used
     if each:
         text += f", about {dollars(each * left)} at {dollars(each)} each"
@@ -267,11 +267,11 @@ def _trip(panel: Panel, loop: str) -> Event | None:
 def _run_end(receipt: Mapping[str, Any], owner: str) -> Message:
     reason = str(receipt["exit_reason"])
     task = str(receipt["what"]["task"])
-    words = f"run {receipt['run']} ended, {reason}: {receipt['why']} | task: {task}"
+    text = f"run {receipt['run']} ended, {reason}: {receipt['why']} | task: {task}"
     if receipt["continue"]:
-        words += f" | continue: {receipt['continue']}"
+        text += f" | continue: {receipt['continue']}"
     return notice(
-        words,
+        text,
         severity=SEVERITY.get(reason, "SEV3"),
         kind="run_ended",
         circuit=str(receipt["what"]["circuit"]),
@@ -286,13 +286,13 @@ _BATCH_SEVERITY = {"done": "INFO", "interrupted": "INFO", "aborted": "SEV2", "di
 
 
 def notify_batch_end(
-    targets: Sequence[Target], result: Mapping[str, Any], words: str, owners: Iterable[str]
+    targets: Sequence[Target], result: Mapping[str, Any], text: str, owners: Iterable[str]
 ) -> list[Outcome]:
     """Send the result of a batch. Never raises; each target's outcome is returned."""
     if not targets:
         return []
     message = notice(
-        words,
+        text,
         severity=_BATCH_SEVERITY.get(str(result["end"]), "SEV3"),
         kind="batch_ended",
         circuit=f"batch/{result['batch']}",
@@ -429,7 +429,7 @@ class RunResult(NamedTuple):
     def dump(self) -> dict[str, Any]:
         """The documented result: what `--json` prints."""
         state = self.state
-        kept = self.checkpoint
+        checkpoint = self.checkpoint
         return {
             "success": self.success,
             "exit_reason": str(self.exit_reason),
@@ -456,7 +456,7 @@ class RunResult(NamedTuple):
             "resume": self.resume,
             "report": self.report,
             "receipt": self.receipt_file or None,
-            "checkpoint": None if kept is None else kept.dump(),
+            "checkpoint": None if checkpoint is None else checkpoint.dump(),
             "notes": list(self.notes),
         }
 

@@ -207,7 +207,7 @@ class RunState(NamedTuple):
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `dump`. Raises ValueError for what it never dumped."""
+        """The inverse of `dump`. Raises ValueError for invalid values."""
         known = {key: data[key] for key in cls._fields if key in data}
         for key in ("iterations", "lost", "spent_micros", "unknown_prices", "resumptions"):
             values.check_int(f"state.{key}", known.get(key, 0), least=0)

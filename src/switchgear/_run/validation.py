@@ -18,7 +18,7 @@ from switchgear._run.interrupt import Interrupt
 from switchgear._system.files import read_regular
 from switchgear._text.redact import redact, shortened
 
-MAX_S = 3600.0
+TIMEOUT_S = 3600.0
 """Time limit in seconds: a validation that takes longer has failed."""
 KEPT_BYTES = 2_000_000
 """Bytes of its output that are kept, from the end."""
@@ -80,7 +80,7 @@ def validate(
         FixedCommand(("/bin/sh", "-c", command), reader),
         "",
         folder,
-        deadline_s=MAX_S if deadline_s is None else min(deadline_s, MAX_S),
+        deadline_s=TIMEOUT_S if deadline_s is None else min(deadline_s, TIMEOUT_S),
         supervisors=supervisors,
     )
     with interrupt.watching(process):

@@ -31,7 +31,7 @@ class RunView:
         """The run waits; called about once a second."""
 
     def iteration_started(self, number: int, run: dict[str, Any]) -> None:
-        """An iteration begins; `run["options"]` has the limits, `run["state"]` what is used of them."""
+        """An iteration begins; `run["options"]` has the limits, and `run["state"]` the usage."""
 
     def event(self, event: StreamEvent) -> None:
         """The agent did something."""
@@ -43,7 +43,7 @@ class RunView:
         """An iteration is over; `facts` is its line of iterations.jsonl."""
 
     def noted(self, text: str) -> None:
-        """A remark that is no failure."""
+        """A remark that is not a failure."""
 
     def ended(self, result: "RunResult") -> None:
         """The run is over."""

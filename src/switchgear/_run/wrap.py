@@ -2,7 +2,7 @@
 
 The processes find the guard through PYTHONPATH (`wrap_site/`), share circuits and budget through the store, and
 append what they do to a journal. This module starts the command, follows the journal, and stops the command when
-it continues although its calls are refused, or when its time is over.
+it continues although its calls are refused, or at its time limit.
 """
 
 import json

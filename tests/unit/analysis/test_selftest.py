@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear._analysis.selftest import live, plan
-from switchgear._analysis.selftest.attacks import MOST, against, attacks_on
+from switchgear._analysis.selftest.attacks import MAX_SIGNALS, against, attacks_on
 from switchgear._analysis.selftest.hook_trials import breach_of
 from switchgear._analysis.selftest.plan import SCENARIOS, perform
 from switchgear._analysis.selftest.sandbox import Bench, GuardRow, GuardStatus
@@ -92,7 +92,7 @@ def test_every_detector_of_the_registry_has_an_attack_that_ends() -> None:
         detector = kind(**fields.get(kind.kind, {}))
         assert attacks_on(detector), f"{kind.kind} is never attacked"
         assert against(Policy([detector]), detector).tripped
-        assert all(sum(1 for _ in attack.begin()) <= MOST for attack in attacks_on(detector))
+        assert all(sum(1 for _ in attack.begin()) <= MAX_SIGNALS for attack in attacks_on(detector))
 
 
 def test_each_guard_shows_when_it_trips_and_by_which_detector(project: Path) -> None:
@@ -213,7 +213,7 @@ def test_the_nearest_miss_shows_its_heat() -> None:
     assert not trial.tripped
     assert 0 < trial.heat < 1
     assert not against(
-        Policy([ConsecutiveFailures(MOST + 1)]), ConsecutiveFailures(MOST + 1)
+        Policy([ConsecutiveFailures(MAX_SIGNALS + 1)]), ConsecutiveFailures(MAX_SIGNALS + 1)
     ).tripped
 
 
@@ -340,7 +340,7 @@ def test_what_breaks_is_a_row_and_the_others_continue(
     def breaks(_: Bench) -> Iterator[GuardRow]:
         yield broken_row()
 
-    broken = plan.SelftestScenario("loop", "", (breaks, *SCENARIOS["loop"].acts))
+    broken = plan.SelftestScenario("loop", "", (breaks, *SCENARIOS["loop"].attacks))
     monkeypatch.setitem(SCENARIOS, "loop", broken)
     rows = rows_of(project, "", "loop")
     assert rows[0].reason == "the test failed: RuntimeError: no such thing"

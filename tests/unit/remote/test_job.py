@@ -21,7 +21,7 @@ from switchgear._remote.job import (
     with_note,
 )
 from switchgear._remote.jobs import CHUNK_BYTES, Jobs, ParcelTooLarge
-from switchgear._stores.base import MemoryLedger
+from switchgear._stores.base import Amended, MemoryLedger
 from switchgear.testing import FakeClock
 
 SPEC = JobSpec("r1", "b1", {"name": "t"}, "loop/t", Parcel("r1-1-start:1"))
@@ -135,14 +135,21 @@ def test_an_older_worker_skips_a_job_of_newer_code_with_a_note() -> None:
     ledger = MemoryLedger("memory:", FakeClock())
     jobs = Jobs(ledger)
     newer = {**RemoteJob(SPEC).dump(), "schema": SCHEMA + 1}
-    from switchgear._stores.base import Amended  # noqa: PLC0415
-
     ledger.amend("job", "r1", lambda _, __: Amended(None, newer))
     assert jobs.claim("r1", "old-host", LEASE_S) is None
     stored = ledger.value("job", "r1")
     assert stored["state"] == "waiting"
     assert stored["notes"] == ["old-host has an older version of Switchgear"]
     assert stored["drops"] == 1
+
+
+def test_the_note_of_an_older_worker_is_the_newest() -> None:
+    ledger = MemoryLedger("memory:", FakeClock())
+    notes = ["old-host has an older version of Switchgear", "zeta cannot execute it: no git"]
+    newer = {**RemoteJob(SPEC).dump(), "schema": SCHEMA + 1, "notes": notes}
+    ledger.amend("job", "r1", lambda _, __: Amended(None, newer))
+    Jobs(ledger).claim("r1", "old-host", LEASE_S)
+    assert ledger.value("job", "r1")["notes"] == notes[::-1], "newest last, each once"
 
 
 def test_a_finished_run_that_is_submitted_again_keeps_its_start_and_its_record(jobs: Jobs) -> None:

@@ -105,6 +105,25 @@ def test_the_work_comes_back(project: Path, tmp_path: Path) -> None:
     assert git(project, "log", "--format=%s") == "start\n"
 
 
+@pytest.mark.parametrize("setting", ["diff.noprefix=true", "color.ui=always"])
+def test_the_work_comes_back_whatever_diffs_look_like_for_the_user(
+    project: Path, tmp_path: Path, setting: str
+) -> None:
+    git(project, "config", *setting.split("="))
+    start, other = sent(project, tmp_path)
+    (other / "new").write_bytes(b"\xff\r\n\x00 changed")
+    (other / "caf\u00e9 \t1").write_text("added\n")
+    work = brought(project, other, start, tmp_path)
+    assert apply(project, start, work, "now") is None
+    assert (project / "new").read_bytes() == b"\xff\r\n\x00 changed"
+    assert (project / "caf\u00e9 \t1").read_text() == "added\n"
+
+
+def test_a_failed_push_names_its_command(project: Path, tmp_path: Path) -> None:
+    with pytest.raises(TransferError, match=r"refs/x could not be pushed: git push in "):
+        parcel.push(project, str(tmp_path / "nothing"), "HEAD", "refs/x")
+
+
 def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path) -> None:
     commit, other = sent(project, tmp_path)
     git(other, "add", "-A")
@@ -241,7 +260,7 @@ def test_a_start_that_two_threads_keep_at_once_is_kept_once(project: Path, tmp_p
     starts = UnpackedStarts(tmp_path / "starts")
     starts.unpack(lambda: bundled(project, parcel.reference), tmp_path / "one", parcel, "")
     [kept] = (tmp_path / "starts").iterdir()
-    starts._keep(other, kept)
+    starts._cache(other, kept)
     assert [*(tmp_path / "starts").iterdir()] == [kept]
 
 

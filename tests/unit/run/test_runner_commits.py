@@ -121,14 +121,17 @@ def test_a_refused_commit_is_a_note_and_is_tried_again(stage: Stage) -> None:
 def test_our_folder_is_never_committed(stage: Stage) -> None:
     (stage.folder / ".switchgear").mkdir(exist_ok=True)
     (stage.folder / ".switchgear" / "x").write_text("1")
-    assert commit_paths(stage.folder, [".switchgear/x"], "m") == CommitResult()
+    assert (
+        commit_paths(stage.folder, [".switchgear/x"], "m", CommitContext(stage.scripts))
+        == CommitResult()
+    )
     assert log(stage) == ["start"]
 
 
 def test_outside_git_it_is_reported(tmp_path: Path) -> None:
     stage = Stage(tmp_path, git=False)
     stage.run("write('a', 'b')", commit=True)
-    assert any("no git repository" in note for note in stage.iterations()[0]["notes"])
+    assert any("not in a git repository" in note for note in stage.iterations()[0]["notes"])
 
 
 # What is the user's stays as it is
@@ -180,7 +183,7 @@ def test_nothing_is_committed_in_the_middle_of_something(
     (stage.folder / ".git" / name).mkdir()
     (stage.folder / "a").write_text("b")
     before = stage.git("ls-files", "-s")
-    made = commit_paths(stage.folder, ["a"], "m")
+    made = commit_paths(stage.folder, ["a"], "m", CommitContext(stage.scripts))
     assert made.commit is None
     assert made.problem is not None
     assert made.problem.startswith(f"nothing was committed: {what}")

@@ -76,18 +76,14 @@ def _revert_of(git: Git, name: str) -> str:
 
 def _same_author_and_time(git: Git, name: str) -> str:
     """The commit on a branch with the author and author time of this one, which `--amend` and rebases keep."""
-    known = git("show", "--no-patch", "--format=%at %ae", name)
-    since = f"--since={int(known.partition(' ')[0]) - 60}"
-    most = f"--max-count={_MAX_COMPARED}"
-    newer = (
-        "--branches",
-        "--remotes",
-        "--not",
-        name,
-    )  # older commits of the same second are others
-    found = git("log", since, most, "--format=%H %at %ae", *newer)
+    time_and_author = git("show", "--no-patch", "--format=%at %ae", name)
+    since = f"--since={int(time_and_author.partition(' ')[0]) - 60}"
+    limit = f"--max-count={_MAX_COMPARED}"
+    # `--not`: an older commit of the same second is another one.
+    newer = ("--branches", "--remotes", "--not", name)
+    found = git("log", since, limit, "--format=%H %at %ae", *newer)
     rows = (line.partition(" ") for line in found.splitlines())
-    return next((commit for commit, _, rest in rows if rest == known), "")
+    return next((commit for commit, _, rest in rows if rest == time_and_author), "")
 
 
 def _same_subject(git: Git, subject: str, at_s: float | None) -> str:

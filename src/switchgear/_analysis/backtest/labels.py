@@ -78,12 +78,12 @@ def add_label(
     if answer not in ANSWERS:
         raise ValueError(f"label {answer!r}: it must be one of {', '.join(ANSWERS)}")
     label = OutcomeLabel(key, answer, time.time(), source, content)
-    place = path or labels_file()
-    make_private_folder(str(place.parent))
+    path = path or labels_file()
+    make_private_folder(str(path.parent))
     line = json.dumps(label._asdict()).encode() + b"\n"
-    if _is_torn(place):
+    if _is_torn(path):
         line = b"\n" + line
-    file = append_descriptor(place)
+    file = append_descriptor(path)
     try:
         os.write(file, line)  # one write: lines of two terminals do not mix
     finally:

@@ -339,14 +339,16 @@ def label_names(run: RecordedRun) -> Iterator[str]:
     if run.format not in _OWN_IDS:
         # The run may have been labelled when it was shorter.
         contents = [
-            _content_key(run, most) for most in range(min(_KEY_STEPS, len(run.steps)), 0, -1)
+            _content_key(run, count) for count in range(min(_KEY_STEPS, len(run.steps)), 0, -1)
         ]
         yield from (named(key, content) for content in contents)
         yield from contents
 
 
-def _content_key(run: RecordedRun, most: int) -> str:
-    begins = [(step.tool, step.args) for step in run.steps[:most]]
+def _content_key(run: RecordedRun, count: int) -> str:
+    first_steps = [(step.tool, step.args) for step in run.steps[:count]]
     own_id = run.id.removeprefix(Path(run.source).name)
-    seen = json.dumps([own_id, run.task, begins])
-    return f"{run.format}:content:{hashlib.sha256(seen.encode(errors='replace')).hexdigest()[:32]}"
+    identity = json.dumps([own_id, run.task, first_steps])
+    return (
+        f"{run.format}:content:{hashlib.sha256(identity.encode(errors='replace')).hexdigest()[:32]}"
+    )

@@ -124,19 +124,19 @@ def _sum_by_model(usages: Iterable[Usage]) -> Iterable[Usage]:
     sums: dict[tuple[str | None, bool], Usage] = {}
     for usage in usages:
         key = usage.model, usage.cost_micros is None
-        held = sums.get(key)
-        sums[key] = usage if held is None else _sum(held, usage)
+        total = sums.get(key)
+        sums[key] = usage if total is None else _sum(total, usage)
     return sums.values()
 
 
-def _sum(held: Usage, more: Usage) -> Usage:
-    costs = (held.cost_micros, more.cost_micros)
+def _sum(first: Usage, second: Usage) -> Usage:
+    costs = (first.cost_micros, second.cost_micros)
     return Usage(
-        held.model,
-        held.input_tokens + more.input_tokens,
-        held.output_tokens + more.output_tokens,
-        held.cache_read_tokens + more.cache_read_tokens,
-        held.cache_write_tokens + more.cache_write_tokens,
+        first.model,
+        first.input_tokens + second.input_tokens,
+        first.output_tokens + second.output_tokens,
+        first.cache_read_tokens + second.cache_read_tokens,
+        first.cache_write_tokens + second.cache_write_tokens,
         None if None in costs else sum(cost for cost in costs if cost is not None),
     )
 

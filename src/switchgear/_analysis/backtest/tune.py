@@ -200,7 +200,7 @@ def too_little(profiles: Sequence[Profile], rate: float) -> TooLittle | None:
             "what a threshold catches"
         )
     if groups < 2 * FOLDS:
-        return TooLittle(f"the runs have {groups:,} tasks: it takes {2 * FOLDS} to hold some out")
+        return TooLittle(f"the runs have {groups:,} tasks: {2 * FOLDS} are needed to hold some out")
     return None
 
 
@@ -295,7 +295,6 @@ def tune(read: Recordings, policy: Policy, rate: float, tally: RecordingTally) -
 def _propose(
     read: Recordings, policy: Policy, rate: float, known: Sequence[Profile]
 ) -> Proposal | TooLittle:
-    """The proposal, once there are enough runs."""
     index = choose(known, rate)
     if index is None:
         return TooLittle(

@@ -1,7 +1,7 @@
-"""For each detector, the signals that it exists to detect: recorded on a circuit, they trip it.
+"""For each detector, signals that must trip it.
 
-An attack contains only facts that its detector needs, so a path that does not record one of them fails the
-test. It is bounded: a threshold that a thousand signals do not reach counts as unreachable.
+An attack contains only the facts that its detector needs, so a path that does not record one of them fails
+the test. A threshold that a thousand signals do not reach counts as unreachable.
 """
 
 import math
@@ -15,10 +15,10 @@ from switchgear._core.machine import step
 from switchgear._core.policy import Policy, WeightedSum
 from switchgear._core.types import Acquire, AgentStep, Circuit, Phase, Record, Signal
 
-MOST = 1000
-"""Signals in an attack, at most."""
+MAX_SIGNALS = 1000
+"""Maximum number of signals in an attack."""
 PACE_S = 0.1
-"""Between two calls: ten a second is what a hammering agent reaches."""
+"""Seconds between two calls: a fast agent makes ten calls a second."""
 Timed = tuple[float, Signal]
 """Seconds to wait, then the signal."""
 
@@ -30,8 +30,8 @@ class Attack(NamedTuple):
     signals: Callable[[], Iterator[Timed]]
 
     def begin(self) -> Iterator[Timed]:
-        """From the beginning, bounded."""
-        return islice(self.signals(), MOST)
+        """The first `MAX_SIGNALS` signals of the attack."""
+        return islice(self.signals(), MAX_SIGNALS)
 
 
 _THOUGHT = "I will try the same build once more and look at the same message again"
@@ -40,11 +40,11 @@ _ERROR = "make: *** no rule to make target 'all'"
 
 
 def attacks_on(detector: Detector) -> list[Attack]:
-    """The attacks that a detector should see; one that trips it is enough.
+    """The attacks on a detector, of which one must trip it.
 
     >>> [attack.name for attack in attacks_on(kinds.ConsecutiveFailures(3))]
     ['failures']
-    >>> sum(1 for _ in attacks_on(kinds.Violation())[0].begin()) <= MOST
+    >>> sum(1 for _ in attacks_on(kinds.Violation())[0].begin()) <= MAX_SIGNALS
     True
     """
     make = _ATTACKS.get(detector.kind)
@@ -59,12 +59,12 @@ def _repeat(name: str, signal: Signal, wait_s: float = PACE_S) -> list[Attack]:
 
 
 def _always(name: str, signal: Signal, wait_s: float = PACE_S) -> Make:
-    """The same signal again and again, whatever the settings of the detector are."""
+    """Repeats one signal, for any settings of the detector."""
     return lambda _: _repeat(name, signal, wait_s)
 
 
 def _slow(detector: Any) -> list[Attack]:
-    # Many callers at once wait for the same slow provider, so calls end close to each other.
+    # Many callers wait for the same slow provider at the same time, so their calls end together.
     slow_s = getattr(detector, "slow_s", detector.slow_from_s)
     return _repeat("slow provider", Signal(ok=True, seconds=2.0 * slow_s + 1.0))
 
@@ -86,7 +86,7 @@ def _flood(_: Any) -> list[Attack]:
 
 
 def _growing(name: str, field: str) -> Make:
-    """Seconds that add up until the limit is passed."""
+    """Repeats a duration that grows until it exceeds the limit."""
 
     def make(detector: Any) -> list[Attack]:
         step_s = detector.limit_s / 4
@@ -97,7 +97,7 @@ def _growing(name: str, field: str) -> Make:
 
 
 def _burn(detector: Any) -> list[Attack]:
-    # The fastest possible burn: the context is empty, and full when the window ends.
+    # The fastest possible burn: an empty context is full at the end of the window.
     full = ((0.0, Signal(context_used=0.0)), (detector.window_s, Signal(context_used=1.0)))
     return [Attack("context burn", lambda: iter(full))]
 
@@ -107,7 +107,7 @@ def _overspend(detector: Any) -> list[Attack]:
 
 
 def _faster(detector: Any) -> list[Attack]:
-    # A cheap beginning as the baseline, then costs that certainly exceed the limit.
+    # Low costs as the baseline, then costs that certainly exceed the limit.
     def timed_signals() -> Iterator[Timed]:
         for _ in range(4):
             yield detector.window_s, Signal(cost_micros=1)
@@ -125,7 +125,6 @@ _talk = _always("talk", Signal(step=AgentStep(thought=_THOUGHT)), 1.0)
 
 
 def _stuck(detector: Any) -> list[Attack]:
-    """All ways to be stuck."""
     return [each for make in (_errors, _loop, _repeated_words, _talk) for each in make(detector)]
 
 
@@ -162,11 +161,11 @@ _ATTACKS: dict[str, Make] = {
 
 
 EVERYTHING = frozenset({*Signal._fields, "step.thought", "step without a tool"})
-"""All facts, as `masked` names them."""
+"""The names of all facts, as for `masked`."""
 _CALLS_WHEN_OPEN = 40
 """Number of calls to an open circuit: one that admits a share must refuse at least one."""
-_MOST_TOGETHER = 3
-"""How many detectors of a weighted score are attacked together, at most."""
+_MAX_TOGETHER = 3
+"""Maximum number of detectors of a weighted score that are attacked together."""
 
 
 class Trial(NamedTuple):
@@ -175,7 +174,7 @@ class Trial(NamedTuple):
     attack: str
     tripped: bool = False
     detectors: tuple[str, ...] = ()
-    """Those that tripped."""
+    """The detectors that tripped."""
     signals: int = 0
     seconds: float = 0.0
     heat: float = 0.0
@@ -187,7 +186,7 @@ Mask = Callable[[Signal], Signal]
 
 
 def masked(sent: frozenset[str]) -> Mask:
-    """Returns a function that removes all other facts from a signal.
+    """Returns a function that removes all facts from a signal except those in `sent`.
 
     >>> masked(frozenset({"ok"}))(Signal(ok=False, seconds=3.0)).seconds is None
     True
@@ -195,13 +194,15 @@ def masked(sent: frozenset[str]) -> Mask:
     dropped = {name: None for name in Signal._fields if name not in {*sent, "count", "refused"}}
 
     def mask(signal: Signal) -> Signal:
-        left = signal._replace(**dropped)  # type: ignore[arg-type]  # None is "not measured"
-        act = left.step
-        if act is None:
-            return left
-        if not act.tool and "step without a tool" not in sent:
-            return left._replace(step=None)
-        return left if "step.thought" in sent else left._replace(step=act._replace(thought=None))
+        reduced = signal._replace(**dropped)  # type: ignore[arg-type]  # None is "not measured"
+        taken = reduced.step
+        if taken is None:
+            return reduced
+        if not taken.tool and "step without a tool" not in sent:
+            return reduced._replace(step=None)
+        if "step.thought" in sent:
+            return reduced
+        return reduced._replace(step=taken._replace(thought=None))
 
     return mask
 
@@ -214,18 +215,18 @@ def needed(attack: Attack) -> frozenset[str]:
 def facts_of(signal: Signal) -> set[str]:
     """The facts in a signal, as `masked` names them."""
     facts = {name for name, value in signal._asdict().items() if value is not None}
-    act: AgentStep | None = signal.step
-    if act is not None and act.thought and act.tool:
+    taken: AgentStep | None = signal.step
+    if taken is not None and taken.thought and taken.tool:
         facts.add("step.thought")
-    if act is not None and not act.tool:
+    if taken is not None and not taken.tool:
         facts.add("step without a tool")
     return facts - {"count", "refused"}
 
 
 def against(policy: Policy, detector: Detector, mask: Mask | None = None) -> Trial:
-    """The attack that makes this detector of the policy open the circuit, or the nearest miss.
+    """The attack by which this detector opens the circuit, or the attack that came closest.
 
-    In a weighted score one detector may not be enough: then others are attacked with it.
+    In a weighted score one detector may not be enough: then others are attacked together with it.
     """
     best = Trial("")
     for attack in attacks_on(detector):
@@ -238,7 +239,7 @@ def against(policy: Policy, detector: Detector, mask: Mask | None = None) -> Tri
             if found.tripped and detector.kind in found.detectors:
                 return found
             if found.tripped and not isinstance(policy.combine, WeightedSum):
-                # Another detector tripped first; this one has been seen to trip alone.
+                # Another detector tripped first; this one trips on its own.
                 return alone
             best = max(best, found, key=lambda trial: trial.heat)
     return best
@@ -250,7 +251,7 @@ def _with_others(policy: Policy, detector: Detector, attack: Attack) -> Iterator
     if not isinstance(policy.combine, WeightedSum):
         return
     others = [each for each in policy.detectors if each is not detector]
-    for size in range(1, _MOST_TOGETHER):
+    for size in range(1, _MAX_TOGETHER):
         for group in combinations(others, size):
             begun = [_until_trip(each) for each in group]
             yield chain(*begun, _until_trip(detector))

@@ -1,4 +1,4 @@
-"""Attacks every configured guard, row by row: each detector, with the facts that its path records."""
+"""Attacks each detector of every configured guard, with the facts that its path records."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class Path(NamedTuple):
 
 
 def family_of(name: str) -> str:
-    """Circuits, or globs of them, that one guard records on: an agent of a fleet has one per category.
+    """The family of a circuit or glob: one path records on it. Agents of a fleet have one for each category.
 
     >>> family_of("session/*"), family_of("agent/coder/budget"), family_of("agent/coder")
     ('session', 'agent/budget', 'agent')
@@ -78,7 +78,7 @@ def family_of(name: str) -> str:
 
 
 class FactRecordingStore(MemoryStore):
-    """A store in memory that remembers which facts are recorded on each family of circuits."""
+    """A store in memory that collects the facts recorded on each family of circuits."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=clock)
@@ -130,7 +130,7 @@ def _recorded_facts(
 def _hooks(config: Config, root: str, store: FactRecordingStore, clock: FakeClock) -> None:
     """Every kind of event that a hook can send, once."""
     agent = VirtualHooks(config, root, store, clock)
-    agent.hear(Moment.PROMPT)
+    agent.send(Moment.PROMPT)
     agent.call("Edit", {"file_path": "selftest.txt", "old_string": "a", "new_string": "b"})
     agent.call("Bash", {"command": "make"}, ok=False, error="Exit code 2\nno rule", seconds=1.0)
     agent.call("WebFetch", {"url": "http://localhost/"}, ok=False, error="timed out")
@@ -139,7 +139,7 @@ def _hooks(config: Config, root: str, store: FactRecordingStore, clock: FakeCloc
     agent.watch()
     if breach := first_breach(config.rules.rules, place_at(root)):
         agent.before(breach.tool, breach.inputs)
-    agent.hear(Moment.STOP, tokens=1000, cost_micros=1)
+    agent.send(Moment.STOP, tokens=1000, cost_micros=1)
 
 
 def _runner(config: Config, root: str, store: FactRecordingStore, clock: FakeClock) -> None:
@@ -187,7 +187,7 @@ _FILLS = ("selftest", "x", "0", "a/b", "zz-9", "Q")
 
 
 def guards(bench: Bench) -> Iterator[GuardRow]:
-    """The rows of `circuits`, the defaults that hold beside them, unused policies, loops."""
+    """The rows for `circuits`, for other circuits' defaults, for unused policies, and for loops."""
     known_paths = paths(bench.config, bench.root)
     for index, rule in enumerate(bench.config.circuits):
         name = sample_name(bench.config, index)
@@ -206,7 +206,7 @@ def guards(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _attack_guard(guard: str, policy: Policy, path: Path) -> Iterator[GuardRow]:
-    """A row for each detector; detectors that one attack trips together share a row."""
+    """A row for each detector; detectors that trip together share a row."""
     yield from dict.fromkeys(_against(guard, policy, path, each) for each in policy.detectors)
 
 
@@ -239,7 +239,7 @@ def _path_of(glob: str, known_paths: dict[str, Path]) -> Path:
 
 
 def sample_name(config: Config, index: int) -> str | None:
-    """The name of a circuit that this row decides; `None`: earlier rows catch all of its names."""
+    """The name of a circuit whose first matching row is this one; `None`: earlier rows match all such names."""
     match = config.circuits[index].match
     earlier = [matcher(rule.match) for rule in config.circuits[:index]]
     for fill in _FILLS:
@@ -278,18 +278,17 @@ def _defaults(config: Config, known_paths: dict[str, Path]) -> Iterator[GuardRow
 
 
 def _unused_policies(config: Config) -> Iterator[GuardRow]:
-    """Policies in the file that no circuit uses."""
     if config.source is None or not config.policies:
         return
     document: Any = read_document(config.source, Report(config.source)).plain()
-    named = set(_references(document))
+    named = set(_used_policies(document))
     for name in config.policies:
         if name not in named:
             why = "it is unused: no row of `circuits` and no other policy names it"
             yield GuardCase(f"policy {name}", "any", "configuration").failed(why)
 
 
-def _references(document: Any) -> Iterator[str]:
+def _used_policies(document: Any) -> Iterator[str]:
     """The names of policies that circuits and other policies use."""
     for policy in (document.get("policies") or {}).values():
         yield str(policy.get("extends"))
@@ -301,7 +300,7 @@ def _references(document: Any) -> Iterator[str]:
 
 
 def _loops(config: Config) -> Iterator[GuardRow]:
-    """The user's own loops: a detector that needs more iterations than the loop has cannot fire."""
+    """The user-defined loops: a detector that needs more iterations than the loop has cannot fire."""
     for name, loop in config.loop_presets.items():
         policy = loop_policy(consecutive_failures=loop.consecutive_failures, same_error=None)
         for detector in policy.detectors:

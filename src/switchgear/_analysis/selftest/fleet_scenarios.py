@@ -7,9 +7,9 @@ from switchgear._analysis.selftest.hook_trials import first_breach
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
     FIRST,
+    MAX_ATTEMPTS,
     NAME,
     OVERLOADED,
-    PATIENCE,
     SLOW,
     Bench,
     GuardCase,
@@ -27,9 +27,9 @@ from switchgear._fleet.router import Route, RouteDecision
 
 PATH = "router"
 _CALLERS = 200
-"""Calls that wait at the same time."""
+"""Number of calls that wait at the same time."""
 _TIMEOUT_S = 600.0
-"""How long a caller waits for a provider that does not respond."""
+"""Seconds that a caller waits for a provider that does not respond."""
 _AN_HOUR_S = 3600.0
 _DOLLAR = 1_000_000
 _BUG = "no such table: users"
@@ -37,9 +37,9 @@ _COSTS = ("spend", "total_cost")
 
 
 class FleetTrial:
-    """The agent that is attacked, and the circuit that should open. Used by one thread.
+    """An attack on an agent, and the circuit that should open. Used by one thread.
 
-    `where` has the facts about the work for the router: its story, its locks.
+    `where` has the facts about the work for the router, such as its story and locks.
     """
 
     def __init__(
@@ -52,23 +52,23 @@ class FleetTrial:
         self.breaker = stage.panel.breaker(circuit)
 
     def unwatched(self, sees: Iterable[str]) -> GuardRow | None:
-        """The reason for skipping the trial: the category is off, or the policy has no such detector."""
+        """A row that skips the trial, if the category is off or the policy has no such detector; else `None`."""
         if not self.stage.category(self.circuit).enabled:
             why = f"switched off in `breakers`: the router does not check {self.case.guard}"
             return self.case.skipped(why)
         return self.case.unwatched(self.breaker.policy, sees)
 
-    def calls(self, work: Callable[[Route], object]) -> GuardRow:
-        """Calls through the router until the circuit opens."""
+    def call_until_open(self, work: Callable[[Route], object]) -> GuardRow:
+        """Call through the router until the circuit opens."""
         began_s = self.stage.clock()
-        for number in range(1, PATIENCE + 1):
+        for number in range(1, MAX_ATTEMPTS + 1):
             self.stage.call(self.agent, work, **self.where)
             if self.stage.opened(self.circuit):
-                return self.cut(number, began_s)
-        return self.failed(f"{PATIENCE:,} such calls are admitted")
+                return self.refusal_row(number, began_s)
+        return self.failed(f"{MAX_ATTEMPTS:,} such calls are admitted")
 
-    def cut(self, number: int, began_s: float) -> GuardRow:
-        """The decision of the router after this many calls: it must refuse because of the circuit."""
+    def refusal_row(self, number: int, began_s: float) -> GuardRow:
+        """The decision of the router after `number` calls: it must refuse because of the circuit."""
         by, seconds = hot(self.breaker.readings()), self.stage.clock() - began_s
         found = self.stage.refusal(self.agent, self.circuit, **self.where)
         if found is None and self.stage.opened(self.circuit):
@@ -76,11 +76,11 @@ class FleetTrial:
         if found is None:
             return self.failed(f"it stays closed after {number:,} of them")
         route, refused = found
-        went = f" to {route.worker} on {route.model}" if route.admitted else ""
-        return self.case.fired(by, number, seconds, f"{route.decision}{went}: {refused}")
+        target = f" to {route.worker} on {route.model}" if route.admitted else ""
+        return self.case.fired(by, number, seconds, f"{route.decision}{target}: {refused}")
 
     def failed(self, why: str) -> GuardRow:
-        """Why it cannot trip, with the readings of its detectors."""
+        """A failure row with the reason and the readings of the detectors."""
         return self.case.failed("; ".join(filter(None, (why, reasons_of(self.breaker)))))
 
 
@@ -91,11 +91,11 @@ def _on_first_agent(bench: Bench, circuit: str, attack: str) -> FleetTrial:
 
 
 class WorkFailed(Exception):
-    """What the work itself raises in an attack: no provider is to blame."""
+    """Raised by the work itself in an attack: the provider is not the cause."""
 
 
 def dead_provider(bench: Bench) -> Iterator[GuardRow]:
-    """For each way that work can go: its first provider fails, then all of them."""
+    """For each order of providers, the first provider fails, then all of them."""
     for name, providers in bench.fleet().chains.items():
         stage = bench.fleet()
         trial = FleetTrial(stage, name, f"provider/{providers[0]}", "dead provider")
@@ -107,14 +107,14 @@ def dead_provider(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _until_rerouted(trial: FleetTrial, providers: list[str]) -> GuardRow:
-    """Calls until the router no longer uses the dead provider, and another agent takes over."""
+    """Call until the router avoids the dead provider and uses another one."""
 
     def work(route: Route) -> None:
         trial.stage.clock.advance(0.5)
         if route.chosen.provider == providers[0]:
             raise ProviderOutage(OVERLOADED)
 
-    row = trial.calls(work)
+    row = trial.call_until_open(work)
     if row.status is not GuardStatus.OK:
         return row
     if len(providers) == 1:
@@ -125,7 +125,7 @@ def _until_rerouted(trial: FleetTrial, providers: list[str]) -> GuardRow:
 
 
 def _all_providers_down(stage: VirtualFleet, name: str, providers: list[str]) -> GuardRow:
-    """All are dead: the caller must get an error without another call to one of them."""
+    """All providers are dead: the caller must get an error without another call to one of them."""
     case = GuardCase(f"fallbacks of {name}", "dead provider", PATH)
     made, began_s = 0, stage.clock()
 
@@ -134,7 +134,7 @@ def _all_providers_down(stage: VirtualFleet, name: str, providers: list[str]) ->
         made += 1
         raise ProviderOutage(OVERLOADED)
 
-    for _ in range(PATIENCE):
+    for _ in range(MAX_ATTEMPTS):
         ended = stage.call(name, work)
         if isinstance(ended, NoRoute):
             kinds = {hot(stage.panel.breaker(f"provider/{one}").readings()) for one in providers}
@@ -145,7 +145,7 @@ def _all_providers_down(stage: VirtualFleet, name: str, providers: list[str]) ->
 
 
 def slow_provider(bench: Bench) -> Iterator[GuardRow]:
-    """Many calls at once that take far too long: less of the load goes to the agent."""
+    """Many concurrent calls that take far too long: the agent must receive less load."""
     trial = _on_first_agent(bench, "agent/{}/latency", "slow provider")
     with trial.stage.fleet:
         slow_s = 2.0 * (trial.breaker.policy.slow_from_s or 0.0) + 1.0
@@ -153,7 +153,7 @@ def slow_provider(bench: Bench) -> Iterator[GuardRow]:
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
-    """Callers that wait for a provider that does not respond, until their own timeout."""
+    """Calls to a provider that does not respond, until their timeout."""
     stage = bench.fleet()
     trial = FleetTrial(stage, stage.first.name, f"provider/{stage.first.model.provider}", "hang")
     with stage.fleet:
@@ -162,14 +162,14 @@ def hang(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _concurrent_calls(trial: FleetTrial, seconds: float, **outcome: Any) -> GuardRow:
-    """The calls overlap, so that all fall into one window."""
+    """Make overlapping calls, so that all of them are in one window."""
     stage, began_s = trial.stage, trial.stage.clock()
     routes = [stage.fleet.route(trial.agent) for _ in range(_CALLERS)]
     stage.clock.advance(seconds)
     for route in routes:
         route.record(seconds=seconds, **outcome)
     trial.breaker.refresh()
-    return trial.cut(_CALLERS, began_s)
+    return trial.refusal_row(_CALLERS, began_s)
 
 
 def same_error(bench: Bench) -> Iterator[GuardRow]:
@@ -180,23 +180,23 @@ def same_error(bench: Bench) -> Iterator[GuardRow]:
 
     trial = _on_first_agent(bench, "agent/{}/failure_rate", "same error")
     with trial.stage.fleet:
-        yield trial.unwatched(FAILURES) or trial.calls(work)
+        yield trial.unwatched(FAILURES) or trial.call_until_open(work)
 
 
 def overspend(bench: Bench) -> Iterator[GuardRow]:
-    """Money that an agent spends, that a task costs, and that is reserved from a budget."""
+    """Money that an agent spends, that a story costs, and that is reserved from a budget."""
     trial = _on_first_agent(bench, "agent/{}/budget", "overspend")
     with trial.stage.fleet:
-        yield trial.unwatched(_COSTS) or trial.calls(_spending(trial))
+        yield trial.unwatched(_COSTS) or trial.call_until_open(_spending(trial))
     stage = bench.fleet()
     story = stage.story
     with stage.fleet:
         trial = FleetTrial(stage, stage.first.name, f"story/{story}", "overspend", story=story)
         # An hour between two calls, so that the limit per minute does not trip first.
-        yield trial.unwatched(_COSTS) or trial.calls(_spending(trial, wait_s=_AN_HOUR_S))
+        yield trial.unwatched(_COSTS) or trial.call_until_open(_spending(trial, wait_s=_AN_HOUR_S))
     stage = bench.fleet()
     with stage.fleet:
-        yield _set_aside(stage)
+        yield _reserve_until_refused(stage)
 
 
 def _spending(trial: FleetTrial, wait_s: float = 0.0) -> Callable[[Route], None]:
@@ -209,13 +209,13 @@ def _spending(trial: FleetTrial, wait_s: float = 0.0) -> Callable[[Route], None]
     return work
 
 
-def _set_aside(stage: VirtualFleet) -> GuardRow:
+def _reserve_until_refused(stage: VirtualFleet) -> GuardRow:
     """A node of the budgets: the router reserves before the work starts."""
     case = GuardCase("budgets", "overspend", PATH)
     stage.panel.budgets.open(NAME, _DOLLAR)
     began_s = stage.clock()
     where = {"budget": NAME, "estimate_micros": _DOLLAR // 8}
-    for number in range(PATIENCE):
+    for number in range(MAX_ATTEMPTS):
         ended = stage.call(stage.first.name, lambda route: route.spent(_DOLLAR // 8), **where)
         if isinstance(ended, NoRoute) and ended.decision == RouteDecision.PAUSE:
             return case.fired("budget", number, stage.clock() - began_s, ended)
@@ -237,7 +237,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
         try:
             stage.fleet.rule_guard(trial.agent, rules, place).ask(breach.tool, breach.inputs)
         except Rejected:
-            yield trial.cut(1, began_s)
+            yield trial.refusal_row(1, began_s)
         else:
             yield trial.failed("the call was admitted")
 
@@ -262,7 +262,7 @@ def self_release(bench: Bench) -> Iterator[GuardRow]:
 
 
 def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
-    """Work that needs a resource for which others have waited too long is queued again."""
+    """Work that needs a resource for which others have waited too long must be refused."""
     stage = bench.fleet()
     trial = FleetTrial(stage, stage.first.name, f"lock/{NAME}", "lock convoy", locks=[NAME])
     with stage.fleet:
@@ -270,8 +270,8 @@ def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
             yield unwatched
             return
         began_s = stage.clock()
-        looks, ended = wait_for_held_lock(stage.panel, stage.clock)
+        tries, ended = wait_for_held_lock(stage.panel, stage.clock)
         if isinstance(ended, Rejected):
-            yield trial.cut(looks, began_s)
+            yield trial.refusal_row(tries, began_s)
         else:
             yield trial.failed("a wait of a day does not open it")

@@ -9,7 +9,7 @@ from switchgear._analysis.selftest.hook_trials import breach_of
 from switchgear._analysis.selftest.sandbox import (
     CIRCUIT,
     LOOPS,
-    PATIENCE,
+    MAX_ATTEMPTS,
     Bench,
     GuardCase,
     GuardRow,
@@ -29,7 +29,7 @@ _ERRORS = (
     *("same_error", "consecutive_failures", "failures_in_window", "failure_rate", "errors_debt"),
     "stagnation",
 )
-_LOOK_S = 15.0
+_CHECK_S = 15.0
 _LONGEST_S = 6 * 3600.0
 RELEASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("release", "Bash", {"command": "switchgear release 'session/*' --why 'I am fine'"}),
@@ -42,7 +42,7 @@ RELEASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def loop(bench: Bench) -> Iterator[GuardRow]:
-    """The same call with the same outcome, until the session is cut."""
+    """The same call with the same outcome, until the session is stopped."""
     outcome = {"result": "make: nothing to be done"}
     yield _repeat_until_open(bench, GuardCase(GUARD, "loop", PATH), LOOPS, outcome)
     if bench.config.interventions.progress:
@@ -59,33 +59,33 @@ def _repeat_until_open(
     bench: Bench, case: GuardCase, sees: tuple[str, ...], outcome: dict[str, Any]
 ) -> GuardRow:
     agent = bench.hooks()
-    policy = agent.known.listed_policy("progress/selftest")
+    policy = agent.hook_config.listed_policy("progress/selftest")
     if case.guard == GUARD:
-        agent.by_score_alone()
-        policy = agent.known.policy_for(CIRCUIT)
+        agent.disable_progress_detectors()
+        policy = agent.hook_config.policy_for(CIRCUIT)
     if unwatched := case.unwatched(policy, sees):
         return unwatched
     began_s = agent.clock()
-    agent.hear(Moment.PROMPT)
-    for number in range(1, PATIENCE + 1):
+    agent.send(Moment.PROMPT)
+    for number in range(1, MAX_ATTEMPTS + 1):
         received = agent.call("Bash", {"command": "make all"}, **outcome)
         agent.clock.advance(1.0)
         if agent.opened():
             return _open_session_row(agent, case, number, began_s, received)
     kinds, reason = agent.hot()
     warm = f" ({', '.join(kinds)} trip)" if kinds else ""
-    return case.failed(f"{PATIENCE:,} such calls are admitted{warm}: {reason}")
+    return case.failed(f"{MAX_ATTEMPTS:,} such calls are admitted{warm}: {reason}")
 
 
 def dead_operation(bench: Bench) -> Iterator[GuardRow]:
-    """Fetches that all fail: the operation is refused, and other calls are not."""
+    """Fetches that all fail: the operation must be refused, but not other calls."""
     case = GuardCase("op/*", "dead provider", PATH)
     agent = bench.hooks()
-    if unwatched := case.unwatched(agent.known.policy_for(OPERATION), _ERRORS):
+    if unwatched := case.unwatched(agent.hook_config.policy_for(OPERATION), _ERRORS):
         yield unwatched
         return
     began_s = agent.clock()
-    for number in range(1, PATIENCE + 1):
+    for number in range(1, MAX_ATTEMPTS + 1):
         # Another address and another error each time, so that the session does not trip first.
         outcome = {"ok": False, "error": f"{5000 + number} is down", "seconds": 1.0}
         agent.call("WebFetch", {"url": f"https://example.test/{number}"}, **outcome)
@@ -99,33 +99,33 @@ def dead_operation(bench: Bench) -> Iterator[GuardRow]:
             else:
                 yield case.failed(f"it opens ({reason}), and is not refused")
             return
-    why = f"{PATIENCE:,} failures in a row, and calls are still admitted: {agent.hot(OPERATION)[1]}"
+    why = f"{MAX_ATTEMPTS:,} failures in a row, and calls are still admitted: {agent.hot(OPERATION)[1]}"
     yield case.failed(why)
 
 
 def hang(bench: Bench) -> Iterator[GuardRow]:
-    """Silence in a turn, as the watcher measures it; if silence alone does not trip, after a loop."""
+    """Silence within a turn, as the watcher measures it; if that does not trip, silence after a loop."""
     case = GuardCase(GUARD, "hang", PATH)
-    if unwatched := case.unwatched(bench.hooks().known.policy_for(CIRCUIT), ("silence",)):
+    if unwatched := case.unwatched(bench.hooks().hook_config.policy_for(CIRCUIT), ("silence",)):
         yield unwatched
         return
     reason = ""
     for before in range(0, 200, 5):
         agent = bench.hooks()
-        agent.by_score_alone()
+        agent.disable_progress_detectors()
         began_s = agent.clock()
-        agent.hear(Moment.PROMPT)
+        agent.send(Moment.PROMPT)
         for _ in range(before):
             agent.call("Bash", {"command": "make all"}, result="make: nothing to be done")
         if agent.opened():
             break
-        looks = 0
+        checks = 0
         while agent.clock() - began_s < _LONGEST_S and not agent.opened():
-            agent.clock.advance(_LOOK_S)
+            agent.clock.advance(_CHECK_S)
             agent.watch()
-            looks += 1
+            checks += 1
         if agent.opened():
-            yield _open_session_row(agent, case, before + looks, began_s)
+            yield _open_session_row(agent, case, before + checks, began_s)
             return
         reason = agent.hot()[1]
     yield case.failed(f"hours of silence, also after a loop, do not open it: {reason}")
@@ -138,7 +138,7 @@ def _open_session_row(
     began_s: float,
     received: Ruling | None = None,
 ) -> GuardRow:
-    """The row of an open session; the agent must be refused now or at its next step."""
+    """The row of an open session, whose agent must be refused now or at its next step."""
     kinds, reason = agent.hot()
     seconds = agent.clock() - began_s
     if received is None or received.action == "allow":
@@ -155,7 +155,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
         if not holding & {rule.name for rule in rules}:
             why = f"switched off: `rules.builtin` of {bench.config.source} does not list it"
             yield GuardCase(f"rules {group}", "rule breach", PATH).failed(why)
-    place = place_at(bench.root, protected=bench.hooks().known.protected)
+    place = place_at(bench.root, protected=bench.hooks().hook_config.protected)
     for rule in bench.config.rules.rules:
         case = GuardCase(f"rule {rule.name}", "rule breach", PATH)
         found = breach_of(rule, place)
@@ -179,16 +179,16 @@ def self_release(bench: Bench) -> Iterator[GuardRow]:
 
 def _must_be_denied(bench: Bench, case: GuardCase, tool: str, inputs: dict[str, Any]) -> GuardRow:
     agent = bench.hooks()
-    agent.hear(Moment.PROMPT)
+    agent.send(Moment.PROMPT)
     began_s = agent.clock()
     ruling = agent.before(tool, inputs)
     shown = inputs.get("command") or f"{tool} {inputs.get('file_path', '')}".strip()
     if ruling.action not in {"deny", "stop"}:
-        held = place_at(bench.root, protected=agent.known.protected)
-        known = "no rule matches it"
-        if broken_rule(bench.config.rules.rules, tool, inputs, held):
-            known = "the rules match it, but the hooks do not apply them"
-        return case.failed(f"the hooks answer {ruling.action} to {shown!r}: {known}")
+        place = place_at(bench.root, protected=agent.hook_config.protected)
+        detail = "no rule matches it"
+        if broken_rule(bench.config.rules.rules, tool, inputs, place):
+            detail = "the rules match it, but the hooks do not apply them"
+        return case.failed(f"the hooks answer {ruling.action} to {shown!r}: {detail}")
     name = ruling.text.partition("rule ")[2].partition(":")[0]
     by = f"rule {name}" if name else "violation"
     return case.fired(by, 1, agent.clock() - began_s, ruling.text)

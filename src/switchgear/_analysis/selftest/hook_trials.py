@@ -1,8 +1,8 @@
-"""What is tried on a real hook command: forbidden calls in every state that a hook process can be in.
+"""Trials of a real hook command: forbidden calls in every state of a hook process.
 
-Each call is sent at least twice: the first hook of a project compiles the configuration, the later ones
-find it compiled, and every second one decides itself, without the resident process. Each trial has its own
-session, because several refusals look like a stuck agent.
+Each call is sent at least twice: the first hook of a project compiles the configuration, and later hooks use
+the compiled one. Every second hook decides without the resident process. Each trial has its own session,
+because several refusals look like a stuck agent.
 """
 
 # ruff: noqa: PTH103, PTH118  paths are texts, as in the hooks
@@ -29,13 +29,13 @@ from switchgear._rules.effects import Place
 from switchgear._rules.rules import ALLOWED, ASPECTS, GUARD, SECRET, Rule, judge
 
 FILL = "selftest"
-"""What stands for a star."""
+"""The replacement for a star in a pattern."""
 _KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
-"""Looks like a key, and is none."""
+"""A text that looks like a key."""
 _KEY_VARIABLE = "ANTHROPIC_API_KEY"
 _PATHS = ("sends", "deletes", "writes", "given", "paths")
-_MOST = 200
-"""Calls that are made up for one rule, at most."""
+_MAX_CALLS = 200
+"""Maximum number of calls that are built to break one rule."""
 
 
 class Breach(NamedTuple):
@@ -46,15 +46,15 @@ class Breach(NamedTuple):
 
 
 class ForbiddenCall(NamedTuple):
-    """What could be made up for a rule."""
+    """A call that breaks a rule, if one could be built."""
 
     breach: Breach | None = None
     excused: bool = False
-    """Whether all that would break it is allowed by its own lists."""
+    """Whether the rule's own allow-lists permit all calls that would break it."""
 
 
 def breach_of(rule: Rule, place: Place) -> ForbiddenCall:
-    """A call that breaks this very rule.
+    """Build a call that breaks this rule.
 
     >>> breach_of(Rule("no-curl", commands=("curl",)), Place("/w")).breach
     Breach(tool='Bash', inputs={'command': 'curl'})
@@ -63,7 +63,7 @@ def breach_of(rule: Rule, place: Place) -> ForbiddenCall:
     """
     bare = rule.replace(**{f"allow_{name}": () for name in ALLOWED})
     excused = False
-    for breach in islice(_made_up(rule, place), _MOST):
+    for breach in islice(_candidates(rule, place), _MAX_CALLS):
         if judge([rule], breach.tool, breach.inputs, place) is not None:
             return ForbiddenCall(breach)
         excused = excused or judge([bare], breach.tool, breach.inputs, place) is not None
@@ -71,12 +71,12 @@ def breach_of(rule: Rule, place: Place) -> ForbiddenCall:
 
 
 def first_breach(rules: Iterable[Rule], place: Place) -> Breach | None:
-    """A call that breaks one of the rules, if one can be made up for any."""
+    """Build a call that breaks one of the rules; `None`: that is not possible."""
     found = (breach_of(rule, place).breach for rule in rules)
     return next((breach for breach in found if breach is not None), None)
 
 
-def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:
+def _candidates(rule: Rule, place: Place) -> Iterator[Breach]:
     given = [aspect for aspect in ASPECTS if getattr(rule, aspect)]
     choices = [_matching_texts(getattr(rule, aspect), place) for aspect in given]
     for chosen in product(*choices):
@@ -89,7 +89,7 @@ def _made_up(rule: Rule, place: Place) -> Iterator[Breach]:
 
 
 def _lines(part: dict[str, str], path: str) -> Iterator[str]:
-    """Shell lines that hold all of it."""
+    """Shell lines that contain all parts."""
     host, text = part.get("hosts", ""), part.get("contents", "")
     command = part.get("commands", "")
     if "variables" in part:
@@ -133,7 +133,7 @@ def _tool_name(part: dict[str, str]) -> str:
 
 
 def _matching_texts(patterns: tuple[str, ...], place: Place) -> list[str]:
-    """Texts that match patterns, one each."""
+    """A text that matches, for each of the first patterns."""
     found: list[str] = []
     for pattern in patterns[:6]:
         if pattern == SECRET:
@@ -153,20 +153,20 @@ BEFORE, AFTER = "before", "after"
 
 
 class ProbeAnswer(NamedTuple):
-    """What came back from a hook."""
+    """The answer of a hook."""
 
     action: str = ""
-    """`allow`, `warn`, `deny` or `stop`, as the agent would take it; empty: nothing it could use."""
+    """`allow`, `warn`, `deny` or `stop`, as the agent understands it; empty: the answer is invalid."""
     text: str = ""
-    """What the agent would read."""
+    """The text that the agent reads."""
     trouble: str = ""
-    """Why there is no answer that could be used."""
+    """Why the answer is invalid."""
     remark: str = ""
     """The standard error of the hook."""
 
 
 class Probe(NamedTuple):
-    """What is sent, and where. Immutable."""
+    """The target of a harmless event. Immutable."""
 
     agent: str
     """One of `command.AGENTS`."""
@@ -182,7 +182,7 @@ class Probe(NamedTuple):
 
     @property
     def circuits(self) -> tuple[str, ...]:
-        """The circuits that its events create: of the session, and of its sub-agent."""
+        """The circuits that its events create: that of the session, and that of its sub-agent."""
         session = f"session/{self.session}"
         if not hook_settings(self.agent).has_subagents:
             return (session,)
@@ -205,9 +205,9 @@ class Probe(NamedTuple):
 
 
 def _run_hook(agent: str, command: str, **options: Any) -> ProbeAnswer:
-    """The answer of a hook command; `options` as for `subprocess.run`, `timeout` in any case."""
+    """The answer of a hook command; `options` are those of `subprocess.run`, and must have `timeout`."""
     try:
-        done = subprocess.run(  # noqa: S603  the agent runs it as well
+        done = subprocess.run(  # noqa: S603  the agent runs it, too
             ["/bin/sh", "-c", command],
             capture_output=True,
             start_new_session=True,
@@ -221,18 +221,18 @@ def _run_hook(agent: str, command: str, **options: Any) -> ProbeAnswer:
 
 
 def sample(agent: str, when: str, session: str, folder: str) -> dict[str, Any]:
-    """An event as the agent sends it: a file is read."""
+    """An event as the agent sends it, for a tool that reads a file."""
     event: dict[str, Any] = hooks_of(agent).sample(when == BEFORE, session, folder)
     return event
 
 
 def event_of(agent: str, when: str) -> str:
-    """The agent's name for the event of a sample, as it stands in its file."""
+    """The agent's name for the event of a sample, as in its settings file."""
     return str(sample(agent, when, "", "")[hooks_of(agent).EVENT])
 
 
 def read(agent: str, stdout: str, stderr: str, code: int) -> ProbeAnswer:
-    """The answer as the agent takes it."""
+    """Parse the answer as the agent does."""
     remark = " ".join(stderr.split())
     if code == 2 and not hook_settings(agent).is_plugin:
         return ProbeAnswer("deny", stderr.strip(), remark=remark)
@@ -256,43 +256,45 @@ _PROJECTS = ("CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR", "QWEN_PROJECT_DIR")
 
 
 class Hook(NamedTuple):
-    """A hook command of an agent, and where it works."""
+    """A hook command of an agent, with its project and store."""
 
     agent: str
     command: str
     folder: str
-    """The throw-away project."""
+    """The temporary project."""
     store: str
-    """Its file."""
+    """The file of its store."""
     config: str | None
 
 
 @contextmanager
-def throw_away(agent: str, command: str | None, config: str | None) -> Iterator[Hook]:
-    """The hook of an agent in a project that is gone afterwards, under a configuration file."""
+def temporary_project(agent: str, command: str | None, config: str | None) -> Iterator[Hook]:
+    """Yields the hook of an agent in a temporary project, with a configuration file."""
     with tempfile.TemporaryDirectory(prefix=SELF_TEST_PREFIX) as folder:
         os.makedirs(os.path.join(folder, ".git"))
         line = command or shlex.join(hook_command(agent)) + OR_REFUSE
-        yield Hook(agent, turned(line, folder), folder, os.path.join(folder, "state.db"), config)
+        yield Hook(
+            agent, for_project(line, folder), folder, os.path.join(folder, "state.db"), config
+        )
 
 
 def installed_commands(root: str) -> dict[str, str]:
-    """The command that each agent's file holds for what comes before a tool."""
+    """The installed command of each agent for the event before a tool call."""
     found: dict[str, str] = {}
     for agent in AGENTS:
         before = event_of(agent, BEFORE)
         for scope in scopes_of(agent, root):
-            there = hook_file(agent, scope, root)
-            with suppress(CannotChange):  # `standing` has the reason
-                if there.state().installed and (command := there.commands().get(before)):
+            settings = hook_file(agent, scope, root)
+            with suppress(CannotChange):  # the scenario `standing` reports the reason
+                if settings.look().installed and (command := settings.commands().get(before)):
                     found.setdefault(agent, command)
     return found
 
 
-def turned(command: str, folder: str) -> str:
-    """The same command for another project.
+def for_project(command: str, folder: str) -> str:
+    """The same hook command for another project.
 
-    >>> turned("python entry.py codex --root /home/me/shop", "/tmp/x")
+    >>> for_project("python entry.py codex --root /home/me/shop", "/tmp/x")
     'python entry.py codex --root /tmp/x'
     """
     words = shlex.split(command.removesuffix(OR_REFUSE))
@@ -303,16 +305,16 @@ def turned(command: str, folder: str) -> str:
 
 
 def send(hook: Hook, command: str, session: str = SESSION, *, alone: bool = False) -> ProbeAnswer:
-    """One event before a shell command, through the process; see `send_bytes`."""
+    """Send the event before a shell command to the hook process, see `send_bytes`."""
     return send_bytes(hook, event(hook, command, session), alone=alone)
 
 
 def send_bytes(
     hook: Hook, raw: bytes | None, line: str | None = None, *, alone: bool = False
 ) -> ProbeAnswer:
-    """Some input through the process, by another command `line` if one is given; `None`: none at all.
+    """Send input to the hook process; `None`: no input. `line` replaces the hook command.
 
-    `alone`: the hook process decides itself, without the resident process.
+    `alone`: the hook process decides without the resident process.
     """
     known = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     if alone:
@@ -343,7 +345,7 @@ def event(hook: Hook, command: str, session: str = SESSION) -> bytes:
 
 
 TIMES = 4
-"""With cold and with filled caches, by the resident process and by the hook process itself."""
+"""Number of sends: with cold and filled caches, with and without the resident process."""
 ORDINARY = "ls -la"
 BREACH = "git push --force origin main"
 RELEASE = "switchgear release 'session/*' --why 'I am fine'"
@@ -352,12 +354,12 @@ PADDING = "cd a/b/c/d/e/f/g/h;" * 4900
 
 
 class Tried(NamedTuple):
-    """What came of a trial."""
+    """The result of a trial."""
 
     attack: str
     sent: int
     by: str = ""
-    """The rule that refused, or what else it was."""
+    """The rule that refused, or another reason."""
     reason: str = ""
     wrong: str = ""
     """Why the hook does not guard; empty: it does."""
@@ -388,7 +390,7 @@ def release(hook: Hook) -> Tried:
 
 
 def unusual(hook: Hook) -> Tried:
-    """Paths that cannot be resolved beside one that is guarded."""
+    """Paths that cannot be resolved, together with guarded ones."""
     loop = os.path.join(hook.folder, "loop")
     if not os.path.islink(loop):  # noqa: PTH114
         os.symlink(loop, loop)  # noqa: PTH211
@@ -397,7 +399,7 @@ def unusual(hook: Hook) -> Tried:
 
 
 def padded(hook: Hook) -> Tried:
-    """A forbidden call in front of, and behind, a text that takes long to analyse."""
+    """A forbidden call before and after a text that is slow to analyse."""
     here = "; ".join(f"cat <<a{number}" for number in range(2000))
     return _must_be_refused(
         hook, "padding", [f"{_GUARDED}; {PADDING}", f"{PADDING} {_GUARDED}", f"{_GUARDED}; {here}"]
@@ -405,7 +407,7 @@ def padded(hook: Hook) -> Tried:
 
 
 def bad_input(hook: Hook) -> Tried:
-    """Input that cannot be read, or that is not there at all."""
+    """Unreadable or missing input."""
     whole = event(hook, ORDINARY, "selftest-bad")
     inputs = {
         "cut JSON": whole[:-5],
@@ -424,8 +426,8 @@ def bad_input(hook: Hook) -> Tried:
 
 
 def jammed(hook: Hook) -> Tried:
-    """A forbidden call while another process keeps the store of the throw-away project locked."""
-    send(hook, ORDINARY, "selftest-first")  # which begins the store
+    """A forbidden call while another connection keeps the store of the temporary project locked."""
+    send(hook, ORDINARY, "selftest-first")  # creates the store
     with closing(sqlite3.connect(hook.store, timeout=5.0, isolation_level=None)) as store:
         try:
             store.execute("BEGIN IMMEDIATE")
@@ -439,7 +441,6 @@ QUICK: tuple[Trial, ...] = (breach, ordinary, release, bad_input)
 
 
 def _must_be_refused(hook: Hook, attack: str, commands: list[str]) -> Tried:
-    """The commands must be refused, each time."""
     answer = ProbeAnswer()
     for number, command in enumerate(commands):
         session = f"selftest-{attack.replace(' ', '-')}-{number}"
@@ -453,7 +454,7 @@ def _must_be_refused(hook: Hook, attack: str, commands: list[str]) -> Tried:
 
 
 def _not_refused_sentence(answer: ProbeAnswer, what: str) -> str:
-    """The sentence about an answer that does not refuse; empty: it does."""
+    """A sentence about an answer that does not refuse; empty: it refuses."""
     if answer.action in {"deny", "stop"}:
         return ""
     detail = answer.trouble or f"it answers {answer.action} {answer.remark}".rstrip()
@@ -461,7 +462,7 @@ def _not_refused_sentence(answer: ProbeAnswer, what: str) -> str:
 
 
 def tried(agent: str, command: str, config: str | None) -> Iterator[Tried]:
-    """The quick trials of a command, each in a separate throw-away project."""
+    """The quick trials of a command, each in its own temporary project."""
     for trial in QUICK:
-        with throw_away(agent, command, config) as hook:
+        with temporary_project(agent, command, config) as hook:
             yield trial(hook)

@@ -1,4 +1,4 @@
-"""Attacks on what programs use themselves: call breakers, budgets, locks, rules, overrides."""
+"""Attacks on the library: call breakers, budgets, locks, rules, overrides."""
 
 import asyncio
 import os
@@ -9,8 +9,8 @@ from switchgear._analysis.selftest.configured_guards import sample_name
 from switchgear._analysis.selftest.hook_trials import first_breach
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
+    MAX_ATTEMPTS,
     OVERLOADED,
-    PATIENCE,
     SLOW,
     Bench,
     GuardCase,
@@ -41,7 +41,7 @@ _CALLERS = 200
 
 
 def shared_trip(bench: Bench) -> Iterator[GuardRow]:
-    """A temporary file, like the configured one, with two panels on it."""
+    """A trip in a temporary store, of the configured kind, that two panels share."""
     url = bench.store_url or "sqlite:///"
     attack = "dead provider"
     if url.startswith(REDIS_URLS):
@@ -59,7 +59,7 @@ def shared_trip(bench: Bench) -> Iterator[GuardRow]:
 
 
 def trip_for_others(url: str, name: str, case: GuardCase) -> GuardRow:
-    """Trip a circuit through one panel, and be refused by another: the store, not the policy."""
+    """Trip a circuit through one panel, and verify that another one refuses. Tests the store, not the policy."""
     policy = classic()
     with Panel(url) as one, Panel(url) as other:
         breaker = one.breaker(name, policy)
@@ -67,7 +67,7 @@ def trip_for_others(url: str, name: str, case: GuardCase) -> GuardRow:
             case, lambda _: breaker.call(_raise_outage), breaker.readings, one.store.now_s
         )
         if row is None:
-            return case.failed(f"{PATIENCE:,} failures do not trip it")
+            return case.failed(f"{MAX_ATTEMPTS:,} failures do not trip it")
         try:
             other.breaker(name, policy).call(int)
         except Rejected as refused:
@@ -93,12 +93,12 @@ def dead_provider(bench: Bench) -> Iterator[GuardRow]:
         row = case.unwatched(breaker.policy, FAILURES) or until_refused(
             case, lambda _: breaker.call(provider), breaker.readings, clock
         )
-        why = f"{PATIENCE:,} failures in a row, and calls are still admitted"
+        why = f"{MAX_ATTEMPTS:,} failures in a row, and calls are still admitted"
         yield row or case.failed(f"{why}; {reasons_of(breaker)}")
 
 
 def slow_provider(bench: Bench) -> Iterator[GuardRow]:
-    """Many calls at once to a provider that answers, and takes far too long."""
+    """Many concurrent calls to a provider that answers, but takes far too long."""
     targets = list(_slow_targets(bench))
     if not targets:
         why = f"no policy has {' or '.join(SLOW)}; the preset `latency` has"
@@ -107,7 +107,7 @@ def slow_provider(bench: Bench) -> Iterator[GuardRow]:
         panel, clock = bench.panel()
         with panel:
             case = GuardCase(guard, "slow provider", PATH)
-            yield _waiting(case, panel.breaker(name, policy), clock)
+            yield _concurrent_calls(case, panel.breaker(name, policy), clock)
 
 
 def _slow_targets(bench: Bench) -> Iterator[tuple[str, str, Policy | None]]:
@@ -120,8 +120,8 @@ def _slow_targets(bench: Bench) -> Iterator[tuple[str, str, Policy | None]]:
         yield "preset latency", NAME, preset_policy("latency")
 
 
-def _waiting(case: GuardCase, breaker: CircuitBreaker, clock: FakeClock) -> GuardRow:
-    """The callers wait together: apart, they would not meet in one window."""
+def _concurrent_calls(case: GuardCase, breaker: CircuitBreaker, clock: FakeClock) -> GuardRow:
+    """Let all callers wait at the same time, so that their calls are in one window."""
     began_s = clock()
     slow_s = 2.0 * (breaker.policy.slow_from_s or 0.0) + 1.0
 
@@ -146,13 +146,13 @@ def _waiting(case: GuardCase, breaker: CircuitBreaker, clock: FakeClock) -> Guar
 
 
 def overspend(bench: Bench) -> Iterator[GuardRow]:
-    """Reservations until the budget refuses, and its circuit is cut."""
+    """Reservations until the budget refuses, and its circuit opens."""
     case = GuardCase("budgets", "overspend", "budgets")
     panel, clock = bench.panel()
     with panel:
         name, began_s = "agent/selftest", clock()
         panel.budgets.open("selftest", _DOLLAR, circuit=name)
-        for number in range(1, PATIENCE + 1):
+        for number in range(1, MAX_ATTEMPTS + 1):
             try:
                 with panel.budgets.reserve("selftest", _DOLLAR // 8) as reservation:
                     reservation.settle(_DOLLAR // 8)
@@ -164,7 +164,7 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
 
 
 def rule_breach(bench: Bench) -> Iterator[GuardRow]:
-    """The circuit of the rules: after the first breach nothing continues, until it is reset."""
+    """The circuit of the rules: after the first breach, all calls are refused until it is reset."""
     sees = ("violation",)
     known = {name: bench.config.policy_for(name) for name in ("rules/selftest", "rules")}
     judged = {name: policy for name, policy in known.items() if policy is not None}
@@ -194,7 +194,7 @@ def rule_breach(bench: Bench) -> Iterator[GuardRow]:
 
 
 def self_release(bench: Bench) -> Iterator[GuardRow]:
-    """Orders without the operator's token."""
+    """Overrides without the operator's token."""
     case = GuardCase("operator token", "self-release", "store")
     if bench.config.operator_token_sha256 is None:
         why = "none is configured: anyone who can run a command here can override circuits; `switchgear config token`"
@@ -214,7 +214,7 @@ def self_release(bench: Bench) -> Iterator[GuardRow]:
 
 
 def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
-    """One agent keeps a lock, another waits for it until its circuit has seen enough."""
+    """One agent keeps a lock, and another waits for it until its circuit opens."""
     case = GuardCase("lock/*", "lock convoy", "locks")
     panel, clock = bench.panel()
     with panel:
@@ -223,11 +223,11 @@ def lock_convoy(bench: Bench) -> Iterator[GuardRow]:
             yield unwatched
             return
         began_s = clock()
-        looks, ended = wait_for_held_lock(panel, clock)
+        tries, ended = wait_for_held_lock(panel, clock)
         breaker, seconds = panel.breaker("lock/selftest"), clock() - began_s
         if ended is None:
             yield case.failed("two holders have the same lock at once")
         elif isinstance(ended, Rejected):
-            yield case.fired(hot(breaker.readings()), looks, seconds, ended)
+            yield case.fired(hot(breaker.readings()), tries, seconds, ended)
         else:
             yield case.failed(f"a wait of a day does not open it; {reasons_of(breaker)}")

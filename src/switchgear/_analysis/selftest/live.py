@@ -18,7 +18,7 @@ from switchgear._analysis.selftest.hook_trials import (
     installed_commands,
     jammed,
     send,
-    throw_away,
+    temporary_project,
 )
 from switchgear._analysis.selftest.library_scenarios import trip_for_others
 from switchgear._analysis.selftest.plan import SelftestScenario, by_name
@@ -38,12 +38,12 @@ from switchgear._stores.url import default_file
 from switchgear._text.redact import redact
 
 _HOOKS_PATH = "hooks live"
-_MOST_CALLS = 30
-"""Attempts until the session itself must be cut."""
+_MAX_CALLS = 30
+"""Maximum number of attempts until the session must be stopped."""
 
 
 def attacked_hooks(bench: Bench) -> Iterator[GuardRow]:
-    """Each agent whose hooks are installed; all of them, where none are."""
+    """Attack the hooks of each agent that has them installed; of all agents if none has."""
     commands = installed_commands(bench.root)
     for number, agent in enumerate(commands or AGENTS):
         if agent_process(agent, os.getpid()) is not None:
@@ -54,14 +54,14 @@ def attacked_hooks(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Iterator[GuardRow]:
-    """One agent, each trial in a separate project: where rules have a circuit, one breach opens it.
+    """The rows of one agent. Each trial has its own project, because one breach may open the circuit of the rules.
 
-    A jammed store takes its whole timeout, so one agent is enough where no hooks are installed.
+    `jam`: also lock the store. That takes its whole timeout, so one agent is enough if no hooks are installed.
     """
     guard, source = f"hook of {agent}", bench.config.source
     stuck = GuardCase(guard, "same error", _HOOKS_PATH)
     for trial in (*TRIALS, *((jammed,) if jam else ())):
-        with throw_away(agent, command, source) as hook:
+        with temporary_project(agent, command, source) as hook:
             began_s = time.monotonic()
             found = trial(hook)
             seconds = time.monotonic() - began_s
@@ -74,38 +74,38 @@ def _agent(bench: Bench, agent: str, command: str | None, *, jam: bool) -> Itera
         why = "a stuck session would start the agent that `interventions.escalate` names"
         yield stuck.skipped(why)
         return
-    with throw_away(agent, command, source) as hook:
+    with temporary_project(agent, command, source) as hook:
         yield _stuck_session_row(hook, stuck)
 
 
 def _stuck_session_row(hook: Hook, case: GuardCase) -> GuardRow:
-    """The same refused call, again and again, is a stuck agent: its session must open."""
+    """An agent that repeats the same refused call is stuck: the circuit of its session must open."""
     key, began_s = f"session/{SESSION}", time.monotonic()
-    judged = ""
+    detectors = ""
     with closing(SqliteStore(hook.store)) as store:
-        for number in range(1, _MOST_CALLS + 1):
+        for number in range(1, _MAX_CALLS + 1):
             send(hook, BREACH)
             found = store.get(key)
             if found is None:
                 return case.failed(f"no {key!r} reached the store")
             readings = found.policy.readings(found.circuit.memories, store.now_s())
             pairs = list(zip(found.policy.detectors, readings, strict=True))
-            judged = ", ".join(each.kind for each, _ in pairs)
+            detectors = ", ".join(each.kind for each, _ in pairs)
             if found.circuit.phase is Phase.OPEN:
                 by = " + ".join(each.kind for each, reading in pairs if reading.heat >= 1)
                 seconds = time.monotonic() - began_s
                 return case.fired(by, number, seconds, found.circuit.outage.reason)
-    why = f"the same refused call {_MOST_CALLS} times does not open {key!r}, judged by {judged}"
+    why = f"the same refused call {_MAX_CALLS} times does not open {key!r}, judged by {detectors}"
     return case.skipped(why)
 
 
 _RUNS_PATH = "loop runner live"
 SPEED = 20.0
-_MOST_ITERATIONS = 12
+_MAX_ITERATIONS = 12
 
 
 class Live(NamedTuple):
-    """A scenario of the demo agent, and how the run must end."""
+    """A scenario of the demo agent, and the expected end of its run."""
 
     attack: str
     scenario: str
@@ -123,7 +123,7 @@ LIVES = (
 
 
 def attacked_runs(bench: Bench) -> Iterator[GuardRow]:
-    """Each scenario to its end."""
+    """Run each scenario of the demo agent to its end."""
     for live in LIVES:
         with tempfile.TemporaryDirectory(prefix="switchgear-selftest-") as place:
             yield _run(bench, live, Path(place))
@@ -135,7 +135,7 @@ def _run(bench: Bench, live: Live, place: Path) -> GuardRow:
     options = RunOptions(
         TASK,
         agent=f"demo:{live.scenario}",
-        max_iterations=_MOST_ITERATIONS,
+        max_iterations=_MAX_ITERATIONS,
         timeout_s=120.0,
         **live.options,
     )
@@ -161,7 +161,7 @@ _SQLITE = "sqlite:///"
 
 
 def attacked_store(bench: Bench) -> Iterator[GuardRow]:
-    """A trip that two connections share, and an order without the token."""
+    """A trip shared by two connections, and an override without the token."""
     url = bench.store_url or f"{_SQLITE}{default_file(bench.root)}"
     case = GuardCase(f"store {redact(url)}", "dead provider", _STORE_PATH)
     file = url.removeprefix(_SQLITE) if url.startswith(_SQLITE) else None
@@ -182,13 +182,13 @@ def attacked_store(bench: Bench) -> Iterator[GuardRow]:
     except StoreError as error:
         yield case.failed(str(error))
     finally:
-        left = _remove_circuit(url, name)
-    if left:
-        yield case._replace(attack="removed").skipped(left)
+        problem = _remove_circuit(url, name)
+    if problem:
+        yield case._replace(attack="removed").skipped(problem)
 
 
 def _agent_override_row(url: str, name: str, case: GuardCase) -> GuardRow:
-    """An agent's order: where the store is sealed, it must be refused."""
+    """An agent's override: a sealed store must refuse it."""
     with Panel(url) as panel:
         if panel.store.operator_digest() is None:
             why = "the store is not sealed: overrides need no token; `switchgear config seal`"
@@ -214,7 +214,7 @@ def _operator_override_row(url: str, name: str, case: GuardCase, token: str) -> 
 
 
 def _remove_circuit(url: str, name: str) -> str:
-    """Remove what was created; report what cannot be removed."""
+    """Remove a test circuit. Returns the problem; empty: there was none."""
     with Panel(url) as panel:
         store: Any = panel.store.inner
         try:

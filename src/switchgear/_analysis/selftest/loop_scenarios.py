@@ -7,7 +7,7 @@ from switchgear._agents.process import AgentRun, ProcessEnd
 from switchgear._analysis.selftest.sandbox import (
     FAILURES,
     LOOPS,
-    PATIENCE,
+    MAX_ATTEMPTS,
     Bench,
     GuardCase,
     GuardRow,
@@ -30,11 +30,11 @@ _CENT = 10_000
 _OPTIONS = RunOptions("selftest", agent="demo")
 
 Iterate = Callable[[int], tuple[Judgement, Measured]]
-"""What an iteration comes to, given its number from 1."""
+"""Returns the result of an iteration, given its number from 1."""
 
 
 def loop(bench: Bench) -> Iterator[GuardRow]:
-    """Inside one iteration: the same call with the same outcome, as `run --stuck` watches it."""
+    """The same call with the same outcome within one iteration, as `run --stuck` watches it."""
     policy_for = bench.config.policy_for
     score = policy_for("session/run") or preset_policy("stuck")
     progress = policy_for("progress/run") or preset_policy("progress")
@@ -45,7 +45,7 @@ def loop(bench: Bench) -> Iterator[GuardRow]:
 
 
 def _repeat_until_stopped(bench: Bench, guard: str, part: Policy, policy: Policy) -> GuardRow:
-    """Steps of one agent until it is stopped; `part` is the detector that must fire."""
+    """Repeat a step until the agent is stopped; `part` is the policy with the detectors that must fire."""
     case = GuardCase(guard, "loop", PATH)
     if unwatched := case.unwatched(part, LOOPS):
         return unwatched
@@ -54,17 +54,17 @@ def _repeat_until_stopped(bench: Bench, guard: str, part: Policy, policy: Policy
         session = panel.breaker("session/selftest", policy)
         watch, began_s = StuckWatch(session, lambda: 0), clock()
         step = ToolStep("Bash", "make all", ok=True, error=None, output="nothing to be done")
-        for number in range(1, PATIENCE + 1):
+        for number in range(1, MAX_ATTEMPTS + 1):
             clock.advance(1.0)
             if watch.see(step) is not None and watch.score is not None:
                 by = " + ".join(each.kind for each in watch.score.shares if each.trips)
                 return case.fired(by, number, clock() - began_s, "; ".join(watch.score.evidence))
         why = reasons_of(session)
-    return case.failed(f"{PATIENCE:,} such steps are admitted: {why}")
+    return case.failed(f"{MAX_ATTEMPTS:,} such steps are admitted: {why}")
 
 
 def same_error(bench: Bench) -> Iterator[GuardRow]:
-    """Every other iteration fails, always in the same way; so it is no row of failures."""
+    """Every other iteration fails with the same error, so that failures are never consecutive."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         measured = Measured(ITERATION_S, files_changed=1, output_chars=1000)
@@ -83,7 +83,7 @@ def standing_still(bench: Bench) -> Iterator[GuardRow]:
 
 
 def output_decline(bench: Bench) -> Iterator[GuardRow]:
-    """Something changes each time, and the output becomes shorter."""
+    """Iterations that change a file, with shorter and shorter output."""
 
     def iterate(number: int) -> tuple[Judgement, Measured]:
         chars = 4000 if number <= 20 else 40
@@ -111,15 +111,15 @@ def dead_provider(bench: Bench) -> Iterator[GuardRow]:
         circuits = Circuits(panel, NAME, _OPTIONS)
 
         def iterate(_: int) -> None:
-            leave = circuits.acquire()
+            permits = circuits.acquire()
             clock.advance(5.0)
-            circuits.record_loop(leave, judged, Measured(5.0))
-            circuits.record_provider(leave, judged, 5.0)
+            circuits.record_loop(permits, judged, Measured(5.0))
+            circuits.record_provider(permits, judged, 5.0)
 
         yield (
             case.unwatched(circuits.provider.policy, FAILURES)
             or until_refused(case, iterate, circuits.provider.readings, clock)
-            or case.failed(f"{PATIENCE:,} iterations without a provider, and it continues")
+            or case.failed(f"{MAX_ATTEMPTS:,} iterations without a provider, and it continues")
         )
 
 
@@ -128,7 +128,7 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
     del bench
     case = GuardCase("run --budget", "overspend", PATH)
     budget = RunBudget(limit_micros=100 * _CENT)
-    for number in range(1, PATIENCE):
+    for number in range(1, MAX_ATTEMPTS):
         budget = budget.after(7 * _CENT)
         if budget.objection is not None:
             yield case.fired("budget", number, 0.0, budget.objection)
@@ -139,7 +139,7 @@ def overspend(bench: Bench) -> Iterator[GuardRow]:
 def _iterate_until_refused(
     bench: Bench, attack: str, sees: tuple[str, ...], iterate: Iterate
 ) -> GuardRow:
-    """Iterations until the loop's circuit refuses the next one."""
+    """Iterate until the loop's circuit refuses the next iteration."""
     case = GuardCase("loop/*", attack, PATH)
     policy = bench.config.policy_for(NAME) or policy_of(_OPTIONS)
     if unwatched := case.unwatched(policy, sees):
@@ -149,11 +149,11 @@ def _iterate_until_refused(
         circuits = Circuits(panel, NAME, _OPTIONS, policy=policy)
 
         def attempt(number: int) -> None:
-            leave = circuits.acquire()
+            permits = circuits.acquire()
             judged, measured = iterate(number)
             clock.advance(measured.seconds)
-            circuits.record_loop(leave, judged, measured)
+            circuits.record_loop(permits, judged, measured)
 
         row = until_refused(case, attempt, circuits.loop.readings, clock)
         evidence = "; ".join(circuits.evidence()) or "no detector is warm"
-    return row or case.failed(f"{PATIENCE:,} such iterations are admitted: {evidence}")
+    return row or case.failed(f"{MAX_ATTEMPTS:,} such iterations are admitted: {evidence}")

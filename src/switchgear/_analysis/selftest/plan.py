@@ -1,4 +1,4 @@
-"""The scenarios by name, and running them: one that breaks is a row, not the end of the others."""
+"""The scenarios of the self-test by name. A scenario that raises becomes a row, and the others still run."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -37,16 +37,16 @@ def held(bench: Bench) -> Iterator[GuardRow]:
 
 
 def stored(bench: Bench) -> Iterator[GuardRow]:
-    """A file for the store that cannot be created: then nothing is saved."""
+    """A store whose file cannot be created, so that nothing can be saved."""
     url = bench.store_url or f"sqlite:///{default_file(bench.root)}"
     if not url.startswith("sqlite:///"):
         return
     file = Path(url.removeprefix("sqlite:///")).expanduser()
-    there = next(each for each in (file, *file.parents) if each.exists() or each == each.parent)
-    if there != file and not there.is_dir():
-        why = f"{there} is not a folder"
-    elif not os.access(there, os.W_OK):
-        why = f"{there} cannot be written"
+    nearest = next(each for each in (file, *file.parents) if each.exists() or each == each.parent)
+    if nearest != file and not nearest.is_dir():
+        why = f"{nearest} is not a folder"
+    elif not os.access(nearest, os.W_OK):
+        why = f"{nearest} cannot be written"
     else:
         return
     yield GuardCase(f"store {redact(url)}", "any", "store").failed(f"{why}: name another place")
@@ -69,8 +69,8 @@ def installed(bench: Bench) -> Iterator[GuardRow]:
     for agent, state in found:
         name = f"hooks of {agent}"
         if why := _objection(state):
-            to_do = f"`switchgear hooks install {agent}`"
-            yield case._replace(guard=name).failed(f"{why}: {to_do}")
+            fix = f"`switchgear hooks install {agent}`"
+            yield case._replace(guard=name).failed(f"{why}: {fix}")
         else:
             yield GuardRow(name, "installed", "hooks", reason=f"{len(state.events)} events")
 
@@ -81,25 +81,26 @@ def _wants_hooks(config: Config) -> bool:
     return named or is_configured or config.timeouts.session_s is not None
 
 
-def _objection(standing: InstallState) -> str:
-    if standing.missing_paths:
-        return f"{standing.path} needs {', '.join(standing.missing_paths)}, which is missing"
-    if standing.switched_off:
-        return f"the agent runs no hooks: {standing.switched_off}"
-    if standing.missing:
-        return f"{standing.path} lacks {', '.join(standing.missing)}"
-    return standing.trouble
+def _objection(state: InstallState) -> str:
+    """Why installed hooks cannot run; empty: they can."""
+    if state.missing_paths:
+        return f"{state.path} needs {', '.join(state.missing_paths)}, which is missing"
+    if state.switched_off:
+        return f"the agent runs no hooks: {state.switched_off}"
+    if state.missing:
+        return f"{state.path} lacks {', '.join(state.missing)}"
+    return state.trouble
 
 
 Attack = Callable[[Bench], Iterator[GuardRow]]
 
 
 class SelftestScenario(NamedTuple):
-    """An attack with a name, down every path that should notice it."""
+    """A named attack on every path that should detect it."""
 
     name: str
     what: str
-    acts: tuple[Attack, ...]
+    attacks: tuple[Attack, ...]
 
 
 def by_name(*scenarios: SelftestScenario) -> dict[str, SelftestScenario]:
@@ -177,23 +178,20 @@ SCENARIOS = by_name(
         (held, stored, installed),
     ),
 )
-"""All of them, in the order in which they are shown."""
+"""All scenarios, in the order in which they are shown."""
 
 
 def perform(bench: Bench, names: Sequence[str] = ()) -> Iterator[GuardRow]:
-    """The rows of these scenarios; without names, of all.
-
-    What a guard raises that it should not is a failure of that guard, reported with its name.
-    """
+    """The rows of these scenarios; without names, of all scenarios."""
     for name in names or SCENARIOS:
-        for act in SCENARIOS[name].acts:
-            yield from shielded(act, bench, name)
+        for attack in SCENARIOS[name].attacks:
+            yield from shielded(attack, bench, name)
 
 
-def shielded(act: Attack, bench: Bench, name: str) -> Iterator[GuardRow]:
-    """The rows of an act; a defect that it meets is reported as one more row."""
+def shielded(attack: Attack, bench: Bench, name: str) -> Iterator[GuardRow]:
+    """The rows of an attack; an unexpected exception becomes another row."""
     try:
-        yield from act(bench)
+        yield from attack(bench)
     except Exception as error:  # noqa: BLE001  the test looks for guards that break
         why = f"the test failed: {type(error).__name__}: {error}"
-        yield GuardCase(name, name, act.__module__.rsplit(".", 1)[-1]).failed(why)
+        yield GuardCase(name, name, attack.__module__.rsplit(".", 1)[-1]).failed(why)

@@ -37,7 +37,7 @@ class GuardStatus(StrEnum):
 
 
 class GuardRow(NamedTuple):
-    """One guard under one attack. Immutable.
+    """The result of one attack on one guard. Immutable.
 
     >>> GuardRow("provider/*", "failures", "library", "consecutive_failures", 5, 0.4).after
     '5 signals, 0.4 s'
@@ -49,11 +49,11 @@ class GuardRow(NamedTuple):
     """The tested path: `mechanism`, `library`, `hooks`, `loop runner`, `router`, `locks`,
     `budgets`, `store`, or one of these with `live`."""
     detector: str = ""
-    """What tripped; several that tripped together are joined by ` + `."""
+    """The detectors that tripped, joined by ` + `."""
     signals: int = 0
-    """How many signals, calls or iterations it took."""
+    """The number of signals, calls or iterations until the trip."""
     seconds: float = 0.0
-    """How long it took: virtual time, or with `live` real time."""
+    """The time until the trip: virtual time, or with `live` real time."""
     status: GuardStatus = GuardStatus.OK
     reason: str = ""
     """The evidence of the trip, or why there is none."""
@@ -68,7 +68,7 @@ class GuardRow(NamedTuple):
 
 
 class GuardCase(NamedTuple):
-    """A guard to attack, and the path of the attack: makes the row of the result."""
+    """A guard to attack, and the path of the attack. Its methods return the row of the result."""
 
     guard: str
     attack: str
@@ -86,7 +86,7 @@ class GuardCase(NamedTuple):
         return GuardRow(*self, status=GuardStatus.SKIPPED, reason=reason)
 
     def unwatched(self, policy: Policy, kinds: Iterable[str]) -> GuardRow | None:
-        """The reason for skipping the attack: the policy has none of these detectors."""
+        """A row that skips the attack, if the policy has none of these detectors; else `None`."""
         if watchers(policy, kinds):
             return None
         found = ", ".join(detector.kind for detector in policy.detectors)
@@ -136,13 +136,13 @@ class VirtualFleet:
 
     @property
     def chains(self) -> dict[str, list[str]]:
-        """Agents with their providers in order; one agent for each distinct order."""
-        ways: dict[tuple[str, ...], str] = {}
+        """The providers of agents in order; one agent for each distinct order."""
+        agents: dict[tuple[str, ...], str] = {}
         for one in self.crew.agents.values() if self.is_configured else (self.first,):
             chain = self.fleet.router.settings.chain(one)
-            way = dict.fromkeys(model.provider for each in chain for model in each.models)
-            ways.setdefault(tuple(way), one.name)
-        return {name: list(way) for way, name in ways.items()}
+            providers = dict.fromkeys(model.provider for each in chain for model in each.models)
+            agents.setdefault(tuple(providers), one.name)
+        return {name: list(providers) for providers, name in agents.items()}
 
     @property
     def story(self) -> str:
@@ -197,59 +197,59 @@ class VirtualHooks:
     """
 
     def __init__(self, config: Config, root: str, store: MemoryStore, clock: FakeClock) -> None:
-        known: HookConfig = load(compile_config(config, root), root)
-        # No nudge before the stop: a nudge closes the circuit again, and the test reads what opened it.
-        plan = known.interventions._replace(when_alone=())
-        self.known = known._replace(interventions=plan)
+        hook_config: HookConfig = load(compile_config(config, root), root)
+        # No nudge before the stop: a nudge closes the circuit, and the test reads the open one.
+        plan = hook_config.interventions._replace(when_alone=())
+        self.hook_config = hook_config._replace(interventions=plan)
         self.clock = clock
         self.store = store
         self.root = root
         self.calls = 0
-        """Tool calls that were started."""
+        """Number of tool calls that were started."""
 
-    def by_score_alone(self) -> None:
-        """Switch the progress detectors off: they are faster, and would hide whether the score fires."""
-        plan = self.known.interventions._replace(progress=False)
-        self.known = self.known._replace(interventions=plan)
+    def disable_progress_detectors(self) -> None:
+        """Disable the progress detectors, which trip earlier than the score."""
+        plan = self.hook_config.interventions._replace(progress=False)
+        self.hook_config = self.hook_config._replace(interventions=plan)
 
-    def hear(self, moment: Moment, **facts: Any) -> Ruling:
-        """One hook call, a tenth of a second after the last."""
+    def send(self, moment: Moment, **facts: Any) -> Ruling:
+        """Send one event to the hooks, a tenth of a second after the last one."""
         self.clock.advance(0.1)
         event = HookFacts(AGENT, _EVENTS[moment], moment, SESSION, cwd=self.root, **facts)
-        return decide(event, self.known, self.store, dialect_of(AGENT).warns)
+        return decide(event, self.hook_config, self.store, dialect_of(AGENT).warns)
 
     def before(self, tool: str, args: Any) -> Ruling:
         self.calls += 1
-        return self.hear(Moment.BEFORE_TOOL, tool=tool, args=args, call_id=f"call-{self.calls}")
+        return self.send(Moment.BEFORE_TOOL, tool=tool, args=args, call_id=f"call-{self.calls}")
 
     def call(self, tool: str, args: Any, **outcome: Any) -> Ruling:
-        """A call from beginning to end, unless it is refused: the last ruling."""
+        """Make a complete tool call, unless it is refused. Returns the last ruling."""
         ruling = self.before(tool, args)
         if ruling.action in {"deny", "stop"}:
             return ruling
         result = {"ok": True, "result": "fine", **outcome}
         call_id = f"call-{self.calls}"
-        return self.hear(Moment.AFTER_TOOL, tool=tool, args=args, call_id=call_id, **result)
+        return self.send(Moment.AFTER_TOOL, tool=tool, args=args, call_id=call_id, **result)
 
     def watch(self) -> CheckResult:
-        """One check by the watcher, as it happens every few seconds."""
-        policy = self.known.policy_for(CIRCUIT)
-        return check_watched_session(self.store, SESSION, policy, self.known.interventions)
+        """Perform the check that the watcher performs every few seconds."""
+        policy = self.hook_config.policy_for(CIRCUIT)
+        return check_watched_session(self.store, SESSION, policy, self.hook_config.interventions)
 
     def opened(self, key: str = CIRCUIT) -> bool:
         found = self.store.get(key)
         return found is not None and found.circuit.phase is Phase.OPEN
 
     def hot(self, key: str = CIRCUIT) -> tuple[tuple[str, ...], str]:
-        """The detectors of a circuit that trip, and the reason for its heat."""
+        """The detectors of a circuit that trip, and the reason of its policy."""
         found = self.store.get(key)
         if found is None:
             return (), "nothing was recorded on it"
-        at_s = max(self.store.now_s(), found.circuit.seen_s)
-        readings = found.policy.readings(found.circuit.memories, at_s)
+        now_s = max(self.store.now_s(), found.circuit.seen_s)
+        readings = found.policy.readings(found.circuit.memories, now_s)
         pairs = zip(found.policy.detectors, readings, strict=True)
         kinds = tuple(detector.kind for detector, reading in pairs if reading.heat >= 1)
-        return kinds, found.policy.reason(found.circuit.memories, at_s)
+        return kinds, found.policy.reason(found.circuit.memories, now_s)
 
 
 FAILURES = (
@@ -258,7 +258,7 @@ FAILURES = (
 )
 LOOPS = ("same_tool", "tool_flood", "actions_debt", "stagnation")
 SLOW = ("slow_calls", "slow_call_share", "latency_p95")
-PATIENCE = 1000
+MAX_ATTEMPTS = 1000
 """Calls or iterations after which a guard counts as unable to fire."""
 OVERLOADED = "529 overloaded"
 """The error of a dead provider."""
@@ -286,7 +286,7 @@ class Bench(NamedTuple):
     root: str
     """The project."""
     store_url: str | None = None
-    """The store that is configured; `None`: the default file."""
+    """The configured store; `None`: the default file."""
     held: tuple[HeldCircuit, ...] = ()
     """Circuits in the store whose mode is not `auto`."""
     token: str | None = None
@@ -311,13 +311,13 @@ class Bench(NamedTuple):
 
 
 def watchers(policy: Policy, kinds: Iterable[str]) -> list[str]:
-    """Which of these detectors a policy has."""
+    """The kinds among these that the policy has a detector of."""
     wanted = set(kinds)
     return [detector.kind for detector in policy.detectors if detector.kind in wanted]
 
 
 def hot(readings: Mapping[str, Reading]) -> str:
-    """The detectors that trip, by their kinds."""
+    """The kinds of the detectors that trip, joined by ` + `."""
     return " + ".join(kind for kind, reading in readings.items() if reading.heat >= 1)
 
 
@@ -331,12 +331,12 @@ def until_refused(
     readings: Callable[[], Mapping[str, Reading]],
     clock: Callable[[], float],
 ) -> GuardRow | None:
-    """The row of the first attempt that is refused, after `PATIENCE` of them at most; `None`: none is.
+    """The row of the first refused attempt; `None`: none of `MAX_ATTEMPTS` attempts is refused.
 
-    `attempt` receives its number, from 1; one that is refused does not count.
+    `attempt` receives the number of the attempt, from 1. The refused attempt is not counted.
     """
     began_s = clock()
-    for number in range(1, PATIENCE + 1):
+    for number in range(1, MAX_ATTEMPTS + 1):
         try:
             attempt(number)
         except Rejected as refused:
@@ -347,21 +347,21 @@ def until_refused(
 
 
 def wait_for_held_lock(panel: Panel, clock: FakeClock) -> tuple[int, Exception | None]:
-    """One owner holds the lock `selftest`, another waits for it, for a day at most.
+    """Let one owner hold the lock `selftest` while another waits for it, for a day at most.
 
-    Returns how often it looked, and the error at the end; `None`: it has the lock as well.
+    Returns how often the other owner tried, and its error; `None`: it acquired the lock as well.
     """
     panel.lock("selftest", owner="holder", lease_s=1e6).acquire()
-    looks = 0
+    tries = 0
 
     def wait(seconds: float) -> None:
-        nonlocal looks
-        looks += 1
+        nonlocal tries
+        tries += 1
         clock.advance(max(5.0, seconds))
 
     waiting = panel.locks.lock("selftest", owner="waiter", timeout_s=24 * 3600.0, sleep=wait)
     try:
         waiting.acquire()
     except (LockTimeout, Rejected) as error:
-        return looks, error
-    return looks, None
+        return tries, error
+    return tries, None

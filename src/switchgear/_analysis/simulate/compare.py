@@ -69,8 +69,10 @@ class Result(NamedTuple):
             if plain.span.kind == OUTAGE:
                 found += [_spared_bar(plain, guarded), _recovery_bar(guarded)]
         well = sorted(self.guarded.halted_well)
-        words = f"{len(well)} healthy agents were halted" if well else "no healthy agent was halted"
-        return [*found, Bar(not well, words)]
+        sentence = (
+            f"{len(well)} healthy agents were halted" if well else "no healthy agent was halted"
+        )
+        return [*found, Bar(not well, sentence)]
 
     @property
     def kept(self) -> bool:
@@ -95,7 +97,7 @@ def simulate(
     - `noise`: the share of calls that a healthy provider fails, 0 and below 1.
     - `breakers`, `policies`: the policies of the circuits; default: the seven categories as documented.
 
-    Raises ValueError for what is out of range.
+    Raises ValueError for values out of range.
 
     >>> result = simulate("outage", agents=10, hours=0.2)
     >>> result.guarded.harms[0].wasted < result.plain.harms[0].wasted
@@ -165,8 +167,10 @@ def _detector(policy: Policy, kind: type[Any]) -> Any:
 def _spared_bar(plain: Harm, guarded: Harm) -> Bar:
     share = 1.0 - guarded.wasted / plain.wasted if plain.wasted else 0.0
     made = f"{guarded.wasted:,} of {plain.wasted:,}"
-    words = f"{share:.2%} of the doomed calls were not made ({made} were), at least {NOT_MADE:.0%}"
-    return Bar(share >= NOT_MADE, words)
+    sentence = (
+        f"{share:.2%} of the doomed calls were not made ({made} were), at least {NOT_MADE:.0%}"
+    )
+    return Bar(share >= NOT_MADE, sentence)
 
 
 def _recovery_bar(guarded: Harm) -> Bar:
@@ -174,8 +178,8 @@ def _recovery_bar(guarded: Harm) -> Bar:
     most_s = INTERVALS * guarded.interval_s
     if guarded.detected_s is None:
         return Bar(False, "the outage was not detected")
-    words = f"all calls pass {took_s:.0f} s after the provider is back, at most {most_s:.0f} s (two probe intervals)"
-    return Bar(took_s <= most_s and not guarded.still_open, words)
+    sentence = f"all calls pass {took_s:.0f} s after the provider is back, at most {most_s:.0f} s (two probe intervals)"
+    return Bar(took_s <= most_s and not guarded.still_open, sentence)
 
 
 NEVER = "never"

@@ -41,7 +41,7 @@ SCENARIOS: dict[str, Scenario] = {
         _single_trouble(OUTAGE, "a provider is down for 20 minutes of the hour"),
         _single_trouble(SLOW, "a provider takes six times as long for 20 minutes of the hour"),
         _single_trouble(
-            POISON, "one agent in a hundred fails at most of what it does, one breaks a rule"
+            POISON, "one agent in a hundred fails most of its calls, and one breaks a rule"
         ),
         _single_trouble(
             BURN, "one agent in a hundred spends fifty times as much, as fast as it can"
@@ -65,7 +65,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 NORTH, SOUTH = "north", "south"
 TEAM = 10
-"""Agents of a team; the last of them stands in for the others."""
+"""Number of agents in a team; the last one is the fallback of the others."""
 POOLED, LANES = 50, 20
 """One agent in `POOLED`, such as a shared reviewer, works on `LANES` tasks at the same time."""
 LOCKED_TEAMS = 5

@@ -1,1 +1,1 @@
-"""Many tasks, one after the other or side by side: what may start, what is blocked, what is left."""
+"""Batches: many tasks, in sequence or in parallel, with dependencies between them."""

@@ -192,7 +192,7 @@ def _state_of(record: RunFolder, limit_s: float | None) -> RunState | None:
     state = RunState.load(run["state"])
     if limit_s is None:
         return state
-    # A raised limit repeats the warnings whose percentage is not reached any more.
+    # If the limit was raised, warnings whose percentage is not reached any more are given again.
     passed = tuple(mark for mark in state.warned if state.seconds * 100 >= limit_s * mark)
     return state._replace(warned=passed)
 
@@ -211,11 +211,13 @@ def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
         status=Status.FAILED, reason=redact(outcome.reason), exit_reason=None
     )
     if (result := outcome.result) is not None:
-        kept = result.checkpoint
+        checkpoint = result.checkpoint
         progress = progress.with_state(result.state)._replace(
             status=_STATUS_AFTER.get(result.exit_reason, Status.FAILED),
             exit_reason=str(result.exit_reason),
-            checkpoint=kept.how if kept is not None and kept.changed else progress.checkpoint,
+            checkpoint=(
+                checkpoint.how if checkpoint and checkpoint.changed else progress.checkpoint
+            ),
         )
     if progress.status is Status.FAILED and outcome.gave_up is not None:
         why = f"the agent was stuck and the task is given up: {outcome.gave_up}"
@@ -225,8 +227,8 @@ def final_progress(progress: Progress, outcome: AttemptOutcome) -> Progress:
 
 def timeout_choice(task: Task, progress: Progress) -> str | None:
     """The policy's choice for a task that timed out; `None`: its attempts are used up."""
-    again = task.on_timeout in {"resume", "retry"}
-    return None if again and progress.attempts >= task.attempts else task.on_timeout
+    repeats = task.on_timeout in {"resume", "retry"}
+    return None if repeats and progress.attempts >= task.attempts else task.on_timeout
 
 
 def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str) -> Progress:
@@ -246,7 +248,7 @@ def after_timeout(progress: Progress, choice: str | None, more_s: float, by: str
 SPAWN = "op/agent_spawn"
 BY = "switchgear batch"
 _NO_EVIDENCE = frozenset({ExitReason.INTERRUPTED, ExitReason.BUDGET, ExitReason.BLOCKED})
-"""Exit reasons that are no evidence about starting agents: they depend on the user."""
+"""Exit reasons that are not evidence about starting agents, because they depend on the user."""
 MAX_FORCES = 3
 """How often a policy closes the circuit by force in one batch; after that it waits."""
 PROBE_CHECK_S = 1.0

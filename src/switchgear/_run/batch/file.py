@@ -207,7 +207,8 @@ class _BatchFileReader:
         nodes = report.items(keys["tasks"]) if "tasks" in keys else []
         if not nodes and isinstance(root.value, dict):
             report.add(
-                keys.get("tasks", root), "there are no tasks: 'tasks' must be a list of them"
+                keys.get("tasks", root),
+                "there are no tasks: 'tasks' must be a list with at least one",
             )
         if len(nodes) > MAX_TASKS:
             report.fail(nodes[MAX_TASKS].line, f"has more than {MAX_TASKS} tasks")
@@ -273,7 +274,7 @@ class _BatchFileReader:
             if task is None:
                 continue
             if task.name in labels:
-                why = f"is {task.name!r}: that is among the labels of hosts; rename one of them"
+                why = f"is {task.name!r}, which is also a label of hosts: rename one of them"
                 self._report.add(node.value["name"], why)
             if task.name in lines:
                 place = node.value["name"]

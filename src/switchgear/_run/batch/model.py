@@ -122,7 +122,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `dump`. Raises ValueError for what it never dumped."""
+        """The inverse of `dump`. Raises ValueError for invalid values."""
         known = {key: data[key] for key in cls._fields if key in data}
         values.check_one_of("status", known.get("status"), tuple(Status))
         for key in ("attempts", "iterations", "earlier_micros", "spent_micros", "unknown_prices"):

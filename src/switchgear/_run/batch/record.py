@@ -168,7 +168,7 @@ def batches_of(root: Path, file: str) -> list[BatchFolder]:
 
 
 def find_batch(root: Path, name: str, file: str) -> BatchFolder:
-    """A batch by its id, the beginning or end of it, or the `last` of a file."""
+    """A batch by its id, by the beginning or the end of its id, or the `last` one of a file."""
     if name == LAST:
         if mine := batches_of(root, file):
             return mine[-1]
@@ -198,8 +198,8 @@ def with_run_state(progress: Progress, runs: Path) -> Progress:
     progress = progress.with_state(state)
     if not end.get("success"):
         return progress
-    kept = end.get("checkpoint") or {}
-    how = kept.get("how") if kept.get("changed") else None
+    checkpoint = end.get("checkpoint") or {}
+    how = checkpoint.get("how") if checkpoint.get("changed") else None
     return progress._replace(
         status=Status.DONE, reason=str(end.get("reason")), exit_reason="completed", checkpoint=how
     )

@@ -103,7 +103,7 @@ Perform = Callable[[AttemptDependencies, Attempt], AttemptOutcome]
 
 
 class BatchDependencies(NamedTuple):
-    """What a batch needs beside its tasks: interrupt, view, and a prompt."""
+    """What a batch needs besides its tasks: an interrupt, a view, and a prompt for the user."""
 
     interrupt: Interrupt
     view: BatchView = BatchView()
@@ -235,12 +235,12 @@ class Scheduler:
         if grant.micros == 0 or grant.payer in self._awaited_nodes:
             # Earlier tasks come first. The budget of the batch is shared by all tasks, so all of them wait.
             return bool(grant.payer) and self._wait_for(task, grant.payer)
-        permit = self._admission.acquire(task.name, running=bool(running))
-        if isinstance(permit, Permit):
-            return self._start_with(task, permit, grant)
-        if permit is not None:  # the reason to skip the task
-            self._change(task.name, status=Status.SKIPPED, reason=permit)
-        return permit is not None
+        answer = self._admission.acquire(task.name, running=bool(running))
+        if isinstance(answer, Permit):
+            return self._start_with(task, answer, grant)
+        if answer is not None:
+            self._change(task.name, status=Status.SKIPPED, reason=answer)
+        return answer is not None
 
     def _start_with(self, task: Task, permit: Permit, grant: BudgetGrant) -> bool:
         reservation: RunReservation | None = None

@@ -119,7 +119,7 @@ def timeout_options(more_s: float) -> tuple[Option, ...]:
 
 def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
     """The block TASK TIMED OUT: what was done, where it is saved, and the options."""
-    kept = result.checkpoint
+    checkpoint = result.checkpoint
     return "\n".join(
         (
             "TASK TIMED OUT",
@@ -127,7 +127,7 @@ def timed_out(name: str, result: RunResult, options: Sequence[Option]) -> str:
             f"Task: {one_line(name)} ({one_line(result.options.agent_label, 80)})",
             f"Time: {duration(result.options.timeout_s or 0.0)}",
             f"Done: {result.state.work_text()}",
-            f"Checkpoint: {'none' if kept is None else one_line(kept.text(), 400)}",
+            f"Checkpoint: {'none' if checkpoint is None else one_line(checkpoint.text(), 400)}",
             "",
             "Options:",
             *(f"{f'[{each.label}]':20} - {each.does}" for each in options),
