@@ -16,7 +16,7 @@ from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest, parsed_json
 
 LONGEST_KEPT = 256 * 1024
-"""Bytes of one event, or of a JSON body, that are kept whole; of a longer one both ends are kept."""
+"""Maximum bytes of an event or a JSON body that is kept whole; of a longer one, both ends are kept."""
 _ENDS = 64 * 1024
 _MOST_INFLATED = 1024 * 1024 * 1024
 _MOST_TOKENS = 10**9
@@ -34,24 +34,24 @@ _REQUEST_ERRORS = {"invalid_request_error": 400, "not_found_error": 404, "invali
 
 
 class Metered(NamedTuple):
-    """What a response contained, as far as it went."""
+    """What a response contained, as far as it was read."""
 
     usage: TokenUsage | None = None
-    """The tokens that it reported; `None`: none."""
+    """The tokens that it reported; `None`: it reported none."""
     model: str = ""
-    """The model that answered; empty where the response names none."""
+    """The model that answered; empty if the response names none."""
     complete: bool = False
-    """Whether it ended as its protocol ends: a stream that breaks off is incomplete."""
+    """Whether it ended as its protocol requires; a stream that breaks off is incomplete."""
     error: ProviderError | None = None
     """The error inside the response, such as an `error` event in a stream with status 200."""
     output_tokens: int = 0
-    """An estimate of the output by the size of what passed, for responses that report none."""
+    """An estimate of the output by the size of the response, for responses that report none."""
 
     def usage_or_estimate(self, request: ModelRequest) -> TokenUsage:
         """The reported tokens, or an estimate by the sizes of request and response.
 
-        Of a stream that broke off the larger number of output tokens counts: what was reported at its
-        beginning is not its end.
+        For a stream that broke off, the larger number of output tokens counts, because the number that
+        was reported at its beginning does not include the rest.
         """
         if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
             return TokenUsage()
@@ -62,7 +62,7 @@ class Metered(NamedTuple):
         return self.usage._replace(output=max(self.usage.output, self.output_tokens))
 
     def cost(self, request: ModelRequest) -> TokenCost:
-        """What the response cost, by `usage_or_estimate`; counting tokens is free of charge."""
+        """The cost of the response, by `usage_or_estimate`; counting tokens is free of charge."""
         if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
             return TokenCost(0)
         if self.usage is None and not self.output_tokens:
@@ -88,7 +88,7 @@ class ResponseMeter:
     r"""Reads one response: `feed` each chunk as it passes, then `finish` once. Not thread-safe.
 
     `content_type` and `content_encoding` are those headers of the response; without a content type,
-    `stream` decides between events and JSON. Nothing that is fed raises.
+    `stream` decides between events and JSON. `feed` never raises, whatever the content.
 
     >>> meter = ResponseMeter(ModelProtocol.OPENAI_CHAT, stream=True, content_type="text/event-stream")
     >>> meter.feed(b'data: {"model":"gpt-5","choices":[]}\n\ndata: [DO')
@@ -126,7 +126,7 @@ class ResponseMeter:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last event has passed, or an error: what follows changes nothing."""
+        """Whether the last event or an error has passed; anything after it changes nothing."""
         return self._is_done or self._error is not None
 
     def feed(self, chunk: bytes) -> None:
@@ -142,7 +142,7 @@ class ResponseMeter:
             self._is_opaque = True
 
     def finish(self, *, ended: bool = True) -> Metered:
-        """What was read. `ended=False`: the connection broke, or the client closed it early."""
+        """The result. `ended=False`: the connection broke, or the client closed it early."""
         if self._is_opaque:
             return Metered(complete=ended)
         if not self._is_events:
@@ -158,7 +158,7 @@ class ResponseMeter:
             self._model,
             ended and is_whole and self._is_done and self._error is None,
             self._error,
-            # The shortest event is about as long as the JSON around the text of each.
+            # The shortest event has about the size of the JSON around the text in each event.
             max(self._events, (self._bytes - self._events * self._shortest) // 4),
         )
 
@@ -192,7 +192,7 @@ class ResponseMeter:
         if line[:5] == b"data:":
             self._read(line[5:].strip())
 
-    # Events of each protocol. Only those with usage are parsed.
+    # Events of each protocol; only those with usage are parsed
 
     def _read_anthropic(self, data: bytes) -> None:
         if b'"content_block_delta"' in data[:200]:
@@ -313,7 +313,7 @@ class ResponseMeter:
             return
         self._is_done = True
         if status in _IN_BACKGROUND:
-            self._bytes = 0  # its output comes later: what it costs is unknown
+            self._bytes = 0  # its output comes later, so the cost is unknown
 
     def _take_gemini(self, data: bytes) -> None:
         self._add_usage(_last_object(data, b'"usageMetadata"'))
@@ -329,7 +329,7 @@ class ResponseMeter:
 
 
 class _Inflater:
-    """Decompresses gzip and zlib in bounded pieces, several members after another."""
+    """Decompresses gzip and zlib in bounded pieces, also several members in a row."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=47)
@@ -346,13 +346,13 @@ class _Inflater:
             piece = self._stream.decompress(chunk, _ENDS)
             self._total += len(piece)
             if self._total > _MOST_INFLATED:
-                raise zlib.error  # larger than any response: the rest passes unread
+                raise zlib.error  # larger than any response, so the rest passes unread
             yield piece
             chunk = self._stream.unconsumed_tail or self._stream.unused_data
 
 
 def event_error(event: Mapping[str, Any]) -> ProviderError:
-    """The error that an event of a stream reports; one without a known code is an outage.
+    """The error that an event of a stream reports; an unknown code is an outage.
 
     >>> event_error({"type": "error", "error": {"type": "overloaded_error"}}).kind
     <ProviderErrorKind.OVERLOAD: 'overload'>
@@ -415,7 +415,7 @@ def _part(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _first_text(data: bytes, key: bytes) -> str:
-    """The first text under a key, wherever it is."""
+    """The first text under a key, at any depth."""
     found = re.search(rb'"' + key + rb'"\s*:\s*"([^"\\]{1,200})"', data)
     return "" if found is None else found[1].decode("utf-8", "replace")
 
@@ -426,7 +426,7 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _last_object(data: bytes, key: bytes) -> dict[str, Any] | None:
-    """The last object under a key, wherever it is: the rest of the text may be cut off."""
+    """The last object under a key, at any depth; other parts of the text may be cut off."""
     at = len(data)
     for _ in range(20):
         at = data.rfind(key, 0, at)
