@@ -2,8 +2,8 @@
 
     bytes -> route -> session, loop, key, budget -> upstream's circuit -> forward -> meter -> record, settle
 
-Bodies pass unchanged in both directions. A response is written as it comes; nothing reads faster than the
-client does. Once its first byte is sent a request is never sent again elsewhere.
+Bodies pass unchanged in both directions. A response is written as it arrives, and is read no faster than
+the client reads it. After the first byte of a response, the request is never sent to another upstream.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ from switchgear._text.redact import redact
 
 _STORE_AWAY = (b"x-switchgear-store", b"unavailable")
 _LARGE = 256 * 1024
-"""Bytes of a body that is parsed beside the event loop."""
+"""Size in bytes above which a body is parsed beside the event loop."""
 _MOST_ERROR = 256 * 1024
-"""Bytes of an error response that are read before it is judged."""
+"""Maximum bytes of an error response that are read before it is classified."""
 _MOST_STORED = 4 * 1024 * 1024
 _SAVE_S = 0.05
-"""How long the end of a stored response waits until other workers can look up its session."""
+"""Seconds that the end of a stored response waits until other workers can look up its session."""
 _LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
-_TROUBLES = (TimeoutError, OSError)
+_CONNECTION_ERRORS = (TimeoutError, OSError)
 
 
 class RelaySettings(NamedTuple):
@@ -59,30 +59,30 @@ class RelaySettings(NamedTuple):
 
     upstreams: Mapping[str, Upstream]
     fallbacks: Mapping[str, tuple[str, ...]] = {}
-    """The upstreams that take the place of one whose circuit is open, in order."""
+    """The upstreams that replace an upstream whose circuit is open, in order."""
     token_digest: bytes | None = None
-    """The SHA-256 of the token that every request needs; `None`: none, and only local hosts."""
+    """The SHA-256 of the token that every request needs; `None`: no token, and local hosts only."""
     hosts: frozenset[str] = frozenset()
-    """Host names beyond those of the loopback that requests may address."""
+    """Host names that requests may address, in addition to the loopback."""
     body_bytes: int = 64 * 1024 * 1024
     connect_s: float = 10.0
     read_s: float = 600.0
-    """How long an upstream may be silent, before the response and in it."""
+    """Seconds that an upstream may be silent, before and during the response."""
     hint: bool = False
     """Whether a warning is added to the request as a hint for the model."""
 
 
 class Forwarded(NamedTuple):
-    """What came of the request at one upstream."""
+    """The result of forwarding a request to one upstream."""
 
     is_done: bool
-    """Whether the client has its response; else the next upstream may be tried."""
+    """Whether the client has its response; if not, the next upstream may be tried."""
     failed: HttpAnswer | None = None
-    """The response to the client, if no other upstream takes over."""
+    """The response to send if no other upstream is tried."""
 
 
 class Relay:
-    """The proxy of one worker: `handle` answers one request. Used in one event loop."""
+    """Forwards the requests of one worker. Used in one event loop."""
 
     def __init__(self, guard: Guard, settings: RelaySettings, log: AccessLog | None = None) -> None:
         self._guard = guard
@@ -90,7 +90,7 @@ class Relay:
         self._names = frozenset(settings.upstreams)
         self._log = log
         self._after: set[asyncio.Future[Any]] = set()
-        """What is recorded after the client has gone."""
+        """Tasks that record results after the response."""
         self._client = UpstreamClient(settings.connect_s, settings.read_s)
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class Relay:
     # Access
 
     def _check_host(self, request: Request) -> None:
-        """Only names of this machine, and no pages of other sites: any page may send a request here."""
+        """Reject requests to other host names and from web pages of other sites. Raises `BadRequest`."""
         if self._settings.token_digest is not None:
             return
         if not self._is_local(request.header(b"host").decode("latin-1")):
@@ -162,7 +162,7 @@ class Relay:
         if not given or not is_token(given, digest):
             raise BadRequest(401, "this proxy needs its token in the header x-switchgear-token")
 
-    # Everything that is not guarded
+    # Requests that are not guarded
 
     async def _pass_through(
         self,
@@ -182,7 +182,7 @@ class Relay:
             data = self._parts(request)
         try:
             response = await self._open(request.method, to, found.path, headers, data)
-        except _TROUBLES as error:
+        except _CONNECTION_ERRORS as error:
             entry.status = 502
             _send(connection, failure(502, _unreachable(to, error), to.family))
             return
@@ -198,7 +198,7 @@ class Relay:
             while chunk := await response.read():
                 await connection.send(chunk)
             connection.end()
-        except _TROUBLES:
+        except _CONNECTION_ERRORS:
             entry.note = "broken off"
             connection.abort()
         finally:
@@ -224,7 +224,7 @@ class Relay:
     ) -> None:
         body = await request.read(self._settings.body_bytes)
         received_s = time.monotonic()
-        call = await self._understood(request, found, to, body)
+        call = await self._read_call(request, found, to, body)
         model, identity = call.request, call.identity
         entry.model, entry.session, entry.key = model.model, identity.session, identity.key
         try:
@@ -235,7 +235,7 @@ class Relay:
             return
         before_s = time.monotonic() - received_s
         forwarding = _Forwarding(request, connection, found, body, call, admission, entry, before_s)
-        is_plain = not request.header(b"content-encoding")  # a hint is not compressed
+        is_plain = not request.header(b"content-encoding")  # no hint in a compressed body
         if admission.warning and self._settings.hint and is_plain:
             forwarding.body = with_hint(model.protocol, model.payload, admission.warning) or body
         try:
@@ -244,7 +244,7 @@ class Relay:
             if not forwarding.is_settled or admission.key is not None:
                 self._spawn(self._settle(forwarding, None, None))
 
-    async def _understood(
+    async def _read_call(
         self, request: Request, found: ProxyRoute, to: Upstream, body: bytes
     ) -> ProxiedCall:
         headers = _as_texts(request.headers)
@@ -253,8 +253,8 @@ class Relay:
             model = read_request(to.host, found.path, headers, body)
             if model is None:
                 return None
-            who = identify(found.session, headers, found.path, model.protocol, model.payload)
-            return ProxiedCall(who, model)
+            sender = identify(found.session, headers, found.path, model.protocol, model.payload)
+            return ProxiedCall(sender, model)
 
         is_large = len(body) > _LARGE or "content-encoding" in headers
         call = await self._guard.beside(read) if is_large else read()
@@ -323,8 +323,8 @@ class Relay:
             if response.status >= 400:
                 return await self._forward_error(it, response, record, has_next=has_next)
             return await self._stream(it, response, record, entered)
-        except _TROUBLES as error:
-            await record(_trouble(error))
+        except _CONNECTION_ERRORS as error:
+            await record(_connection_verdict(error))
             status = 504 if isinstance(error, TimeoutError) else 502
             failed = failure(status, _unreachable(to, error), to.family)
             return Forwarded(is_done=False, failed=failed)
@@ -342,7 +342,7 @@ class Relay:
         *,
         has_next: bool,
     ) -> Forwarded:
-        """An error response: judged and recorded before the client has it."""
+        """Forward an error response, after it is classified and recorded."""
         head = bytearray()
         is_whole = False
         while len(head) < _MOST_ERROR:
@@ -374,7 +374,7 @@ class Relay:
         record: Any,
         entered: tuple[CircuitBreaker, Permit],
     ) -> Forwarded:
-        """A response that is forwarded as it comes, and metered beside."""
+        """Forward a response as it arrives, and meter it."""
         breaker, permit = entered
         model = it.call.request
         meter = ResponseMeter(
@@ -398,7 +398,7 @@ class Relay:
         is_ordinary = verdict.outcome == "success" and not permit.probe
         if is_ordinary:
             self._settle_money(it, metered, verdict)
-        else:  # it is recorded even if the client goes now
+        else:  # recorded even if the client disconnects now
             await asyncio.shield(self._spawn(self._record_outcome(it, metered, verdict, record)))
         if stored is not None and is_whole and it.call.identity.session:
             response_id, calls = stored.read()
@@ -410,9 +410,9 @@ class Relay:
         await it.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
             it.connection.end()
-        else:  # the client can detect that it is incomplete
+        else:  # so that the client detects an incomplete response
             it.connection.abort()
-        if is_ordinary:  # the client does not have to wait for it
+        if is_ordinary:  # recorded after the response, so the client does not wait
             await record(verdict)
             await self._record_key(it, verdict)
         return Forwarded(is_done=True)
@@ -430,7 +430,7 @@ class Relay:
         await self._record_key(it, verdict)
 
     async def _record_key(self, it: "_Forwarding", verdict: ResponseVerdict | None) -> None:
-        """The result of a call is no evidence about the client's key if another key was sent."""
+        """Record the result in the circuit of the client's key, if that key was sent."""
         await self._guard.record_key(it.admission, verdict if it.is_own_key else None)
 
     def _settle_money(
@@ -444,7 +444,7 @@ class Relay:
 
     def _send_head(self, it: "_Forwarding", response: UpstreamResponse, phase: str) -> None:
         headers = response_headers(response.headers)
-        headers += _ours(it.admission, it.call.identity, phase)
+        headers += _own_headers(it.admission, it.call.identity, phase)
         if self._guard.is_store_away:
             headers.append(_STORE_AWAY)
         it.connection.send_head(response.status, response.reason, headers)
@@ -488,9 +488,9 @@ async def _pump(
     meter: ResponseMeter,
     stored: "_Stored | None",
 ) -> tuple[bool, bytes]:
-    """Forward and meter a body: whether it came whole, and its last part if that is still to be sent.
+    """Forward and meter a body; returns whether it is complete, and its last part, which is not sent yet.
 
-    The last part waits until the response is recorded: the client may act on it at once.
+    The last part is sent after the response is recorded, because the client may act on it at once.
     """
     last = b""
     try:
@@ -506,7 +506,7 @@ async def _pump(
             if stored is not None:
                 stored.feed(chunk)
             chunk = await response.read()
-    except _TROUBLES as error:
+    except _CONNECTION_ERRORS as error:
         it.entry.note = f"broken off: {type(error).__name__}"
         return False, last
     return True, last
@@ -514,7 +514,7 @@ async def _pump(
 
 @dataclass(slots=True)
 class _Forwarding:
-    """One guarded request on its way."""
+    """The state of one guarded request."""
 
     request: Request
     connection: Connection
@@ -524,14 +524,14 @@ class _Forwarding:
     admission: AdmittedCall
     entry: LogEntry
     before_s: float
-    """Seconds from the last byte of the request until it was forwarded."""
+    """Seconds from the last byte of the request until it is forwarded."""
     is_settled: bool = False
     is_own_key: bool = True
-    """Whether the key of the client was sent, not one of the upstream."""
+    """Whether the client's key was sent, and not that of the upstream."""
 
 
 class _Stored:
-    """The end of a stored response: its id, and the tool calls whose results will come alone."""
+    """Collects a stored response, whose id and tool calls the next request refers to."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -541,7 +541,7 @@ class _Stored:
             self._data += chunk
 
     def read(self) -> tuple[str, list[PendingCall]]:
-        """The id and the calls; an empty id: it could not be read."""
+        """The id and the tool calls; the id is empty if the response is unreadable."""
         found: Any = parsed_json(bytes(self._data))
         if not isinstance(found, dict):
             lines = bytes(self._data).split(b"\n")
@@ -560,7 +560,7 @@ def _is_stored(model: ModelRequest) -> bool:
     return is_responses and model.payload.get("store") is not False
 
 
-def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
+def _own_headers(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
     made: Headers = []
     if phase:
         made.append((b"x-switchgear-circuit", phase.encode()))
@@ -578,7 +578,7 @@ def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
 
 
 def _as_texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers as texts, with names in lower case; the last of several with one name counts."""
+    """The headers as texts, with names in lower case; of headers with the same name, the last."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
@@ -604,27 +604,27 @@ def _is_loopback(name: str) -> bool:
 
 
 def _cross_host(to: Upstream, response: UpstreamResponse) -> str | None:
-    """Why a redirect is not returned: a client would follow it, with its key, to another host."""
+    """Why a redirect is not forwarded: a client could send its key to another host; else `None`."""
     if not 300 <= response.status < 400:
         return None
-    here = urlsplit(to.url)
+    own = urlsplit(to.url)
     for name, value in response.headers:
         if name.lower() != b"location":
             continue
         # Many clients read a backslash as a slash.
         location = value.decode("latin-1").replace("\\", "/")
         try:
-            there = urlsplit(urljoin(f"{to.url}/", location))
+            target = urlsplit(urljoin(f"{to.url}/", location))
         except ValueError:
             break
-        if (there.scheme, there.netloc) != (here.scheme, here.netloc):
+        if (target.scheme, target.netloc) != (own.scheme, own.netloc):
             break
     else:
         return None
     return f"upstream {to.name!r} redirects to another host, which is not followed"
 
 
-def _trouble(error: BaseException) -> ResponseVerdict:
+def _connection_verdict(error: BaseException) -> ResponseVerdict:
     is_late = isinstance(error, TimeoutError)
     kind = ProviderErrorKind.TIMEOUT if is_late else ProviderErrorKind.OUTAGE
     text = redact(f"{type(error).__name__}: {error}")
