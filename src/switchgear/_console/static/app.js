@@ -111,7 +111,7 @@ function onMessages(messages) {
   changed();
 }
 
-// An item of *Now* that an update of its circuit carries is shown at once; the list itself follows.
+// An update of a circuit may contain an item of *Now*, which is shown at once, before the list is loaded.
 function patch(row) {
   if (!store.now || row.name.startsWith("loop/")) return;
   const others = store.now.attention.filter((item) => item.kind !== "circuit" || item.name !== row.name);
@@ -169,7 +169,7 @@ const scoreOf = (score) => score.threshold < 10 ? `${number(score.points)}/${num
 const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 const Trouble = ({ error }) => error ? html`<p class="note error" role="alert">${error}</p>` : null;
 const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
-// Where the page was not loaded over TLS or from this machine, browsers have no clipboard but this.
+// Without TLS, and not on this machine, browsers have no other access to the clipboard.
 function copySelected(text) {
   const area = document.createElement("textarea"), last = document.activeElement;
   area.value = text;
