@@ -448,10 +448,10 @@ def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float
     return [*points, (newest_s, heat_of(view))]
 
 
-def budget_values(one: Any) -> dict[str, Any]:
+def budget_values(row: Any) -> dict[str, Any]:
     """A node of the budgets, as `budgets list --json` shows it."""
-    fields = one.node._asdict()
-    return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
+    fields = row.node._asdict()
+    return {"path": row.path, "level": row.level, **fields, "free_micros": row.node.free_micros}
 
 
 def state_of(row: Mapping[str, Any]) -> str:

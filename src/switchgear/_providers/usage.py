@@ -113,7 +113,7 @@ class ResponseMeter:
         is_read = encoding in {"", "identity"} or self._inflater is not None
         self._is_opaque = not is_read or bool(kind and "json" not in kind and not self._is_events)
         self._read: Callable[[bytes], None] = getattr(self, _READERS[protocol])
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._is_cut = False
         self._fields: dict[str, Any] = {}
         self._gemini_last = b""
@@ -133,11 +133,11 @@ class ResponseMeter:
         if self._is_opaque or not chunk:
             return
         if self._inflater is None:
-            self._take(chunk)
+            self._add_chunk(chunk)
             return
         try:
             for piece in self._inflater.pieces(chunk):
-                self._take(piece)
+                self._add_chunk(piece)
         except zlib.error:
             self._is_opaque = True
 
@@ -146,12 +146,12 @@ class ResponseMeter:
         if self._is_opaque:
             return Metered(complete=ended)
         if not self._is_events:
-            self._read_body(bytes(self._kept))
-        elif self._kept:
-            self._line(bytes(self._kept))
-        self._kept.clear()
+            self._read_body(bytes(self._buffer))
+        elif self._buffer:
+            self._read_line(bytes(self._buffer))
+        self._buffer.clear()
         if self._gemini_last:
-            self._take_gemini(self._gemini_last)
+            self._add_gemini_usage(self._gemini_last)
         is_whole = self._inflater is None or self._inflater.is_whole
         return Metered(
             _usage_of(self._protocol, self._fields),
@@ -162,33 +162,33 @@ class ResponseMeter:
             max(self._events, (self._bytes - self._events * self._shortest) // 4),
         )
 
-    def _take(self, chunk: bytes) -> None:
+    def _add_chunk(self, chunk: bytes) -> None:
         if not self._is_events:
             self._bytes += len(chunk)
-            self._keep(chunk)
+            self._add_to_buffer(chunk)
             return
-        first, *others = chunk.split(b"\n")
-        if not others:
-            self._keep(first)
+        first, *complete_lines = chunk.split(b"\n")
+        if not complete_lines:
+            self._add_to_buffer(first)
             return
-        if self._kept:
-            self._keep(first)
-            first = bytes(self._kept)
-        self._line(first)
-        self._kept.clear()
+        if self._buffer:
+            self._add_to_buffer(first)
+            first = bytes(self._buffer)
+        self._read_line(first)
+        self._buffer.clear()
         self._is_cut = False
-        rest = others.pop()
-        for line in others:
-            self._line(line)
-        self._keep(rest)
+        rest = complete_lines.pop()
+        for line in complete_lines:
+            self._read_line(line)
+        self._add_to_buffer(rest)
 
-    def _keep(self, data: bytes) -> None:
-        self._kept += data
-        if len(self._kept) > LONGEST_KEPT:
-            del self._kept[_ENDS : len(self._kept) - _ENDS]
+    def _add_to_buffer(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > LONGEST_KEPT:
+            del self._buffer[_ENDS : len(self._buffer) - _ENDS]
             self._is_cut = True
 
-    def _line(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         if line[:5] == b"data:":
             self._read(line[5:].strip())
 
@@ -201,7 +201,7 @@ class ResponseMeter:
         event = _object(data)
         kind = event.get("type")
         if kind == "message_start":
-            self._take_message(event.get("message"))
+            self._add_message(event.get("message"))
         elif kind == "message_delta":
             self._add_usage(event.get("usage"))
         elif kind == "message_stop":
@@ -242,7 +242,7 @@ class ResponseMeter:
         if kind == "error":
             self._fail(event)
         elif kind in {"response.completed", "response.incomplete", "response.failed"}:
-            self._take_response(_part(event, "response"))
+            self._add_response(_part(event, "response"))
         elif kind == "response.cancelled":
             self._is_done = True
         elif kind == "response.created":
@@ -280,9 +280,9 @@ class ResponseMeter:
             if parsed.get("type") == "error" or isinstance(parsed.get("error"), dict):
                 self._fail(parsed)
             elif self._protocol is ModelProtocol.ANTHROPIC_MESSAGES:
-                self._take_message(parsed)
+                self._add_message(parsed)
             elif self._protocol is not ModelProtocol.ANTHROPIC_COUNT_TOKENS:
-                self._take_response(parsed)
+                self._add_response(parsed)
         else:
             self._is_done = self._is_cut and body.rstrip()[-1:] == b"}"
             self._model = _first_text(body, rb"model")
@@ -293,18 +293,18 @@ class ResponseMeter:
         for part in parts:
             if isinstance(part, dict) and isinstance(part.get("error"), dict):
                 self._fail(part)
-        self._take_gemini(body)
+        self._add_gemini_usage(body)
         is_stream = self._protocol is ModelProtocol.GEMINI_STREAM
         has_end = _FINISHED.search(body) is not None
         is_json = parsed is not None or (self._is_cut and body.rstrip()[-1:] in {b"}", b"]"})
         self._is_done = is_json and (has_end or not is_stream)
 
-    def _take_message(self, message: Any) -> None:
+    def _add_message(self, message: Any) -> None:
         if isinstance(message, dict):
             self._model = _text(message.get("model"))
             self._add_usage(message.get("usage"))
 
-    def _take_response(self, response: Mapping[str, Any]) -> None:
+    def _add_response(self, response: Mapping[str, Any]) -> None:
         self._model = _text(response.get("model")) or self._model
         self._add_usage(response.get("usage"))
         status = response.get("status")
@@ -315,7 +315,7 @@ class ResponseMeter:
         if status in _IN_BACKGROUND:
             self._bytes = 0  # its output comes later, so the cost is unknown
 
-    def _take_gemini(self, data: bytes) -> None:
+    def _add_gemini_usage(self, data: bytes) -> None:
         self._add_usage(_last_object(data, b'"usageMetadata"'))
         self._model = _first_text(data, rb"modelVersion") or self._model
 

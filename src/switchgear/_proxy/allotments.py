@@ -115,7 +115,7 @@ class NodeBudget:
         self._retired: list[_Allotment] = []
         self.used_s = clock()
 
-    def take_local(self, estimate: CallEstimate) -> BudgetShare | None:
+    def acquire_local(self, estimate: CallEstimate) -> BudgetShare | None:
         """A share of the current allotment; `None` if it does not have enough left. No I/O."""
         with self._lock:
             current = self._current
@@ -123,12 +123,12 @@ class NodeBudget:
                 return None
             if self._clock() - current.made_s > SETTLE_S:
                 return None
-            return self._take_share(current, estimate.micros)
+            return self._new_share(current, estimate.micros)
 
-    def take(self, estimate: CallEstimate) -> BudgetShare:
+    def acquire(self, estimate: CallEstimate) -> BudgetShare:
         """A share for one call. Raises `BudgetShort`, `BudgetRefused`, `StoreError`. Blocks on the store."""
         with self._reserving:
-            share = self.take_local(estimate)
+            share = self.acquire_local(estimate)
             if share is not None:
                 return share
             self._retire()
@@ -144,9 +144,9 @@ class NodeBudget:
             allotment = _Allotment(reservation, amount, now_s, now_s)
             with self._lock:
                 self._current = allotment
-                return self._take_share(allotment, share_micros)
+                return self._new_share(allotment, share_micros)
 
-    def _take_share(self, allotment: _Allotment, micros: int) -> BudgetShare:
+    def _new_share(self, allotment: _Allotment, micros: int) -> BudgetShare:
         allotment.calls += 1
         allotment.total_calls += 1
         allotment.reserved += micros

@@ -376,9 +376,9 @@ class Guard:
                 return
             raise CallRefused(_price_refusal(call.request))
         for node in self._budget_nodes(call.identity):
-            share = node.take_local(estimate)
+            share = node.acquire_local(estimate)
             if share is None:
-                share = await self._take(node, estimate, call)
+                share = await self._acquire_share(node, estimate, call)
             admission.shares.append(share)
 
     async def _learned_estimate(self, call: ProxiedCall) -> CallEstimate | None:
@@ -407,7 +407,7 @@ class Guard:
             with suppress(StoreError, ValueError):
                 self.panel.store.inner.transact(f"proxy-cost/{_safe_name(model)}", work)
 
-    async def _take(
+    async def _acquire_share(
         self, node: NodeBudget, estimate: CallEstimate, call: ProxiedCall
     ) -> BudgetShare:
         deadline_s = time.monotonic() + _BUSY_S
@@ -416,7 +416,7 @@ class Guard:
                 raise CallRefused(_store_refusal(self._store_problem))
             try:
                 async with asyncio.timeout(_STORE_S):
-                    return await self._take_or_undo(node, estimate)
+                    return await self._acquire_or_undo(node, estimate)
             except BudgetShort as short:
                 if not short.held_micros or time.monotonic() >= deadline_s:
                     raise CallRefused(_short_refusal(short)) from None
@@ -432,13 +432,13 @@ class Guard:
                 if not estimate.is_learned:
                     estimate = await self._learned_estimate(call) or estimate
 
-    async def _take_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
+    async def _acquire_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
         loop = asyncio.get_running_loop()
-        taking = loop.run_in_executor(self._threads, lambda: node.take(estimate))
+        acquiring = loop.run_in_executor(self._threads, lambda: node.acquire(estimate))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(acquiring)
         except asyncio.CancelledError:
-            taking.add_done_callback(_give_back)
+            acquiring.add_done_callback(_give_back)
             raise
 
     def _estimate(self, call: ProxiedCall) -> CallEstimate | None:
@@ -753,9 +753,9 @@ def _spend(amount: int) -> Callable[[Transaction], None]:
     return work
 
 
-def _give_back(taking: "asyncio.Future[BudgetShare]") -> None:
-    if not taking.cancelled() and taking.exception() is None:
-        taking.result().settle(0)
+def _give_back(acquiring: "asyncio.Future[BudgetShare]") -> None:
+    if not acquiring.cancelled() and acquiring.exception() is None:
+        acquiring.result().settle(0)
 
 
 def _loop_text(evidence: str) -> str:

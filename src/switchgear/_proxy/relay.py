@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._config.proxy import is_loopback
 from switchgear._core.errors import Rejected
 from switchgear._core.types import Permit
 from switchgear._providers.errors import ProviderError
@@ -50,7 +51,6 @@ _MOST_ERROR = 256 * 1024
 _MOST_STORED = 4 * 1024 * 1024
 _SAVE_S = 0.05
 """Seconds that the end of a stored response waits until other workers can look up its session."""
-_LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
 _CONNECTION_ERRORS = (TimeoutError, OSError)
 
 
@@ -152,7 +152,7 @@ class Relay:
     def _is_local(self, host: str) -> bool:
         host = host.lower()
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        return name in _LOCAL or name in self._settings.hosts or _is_loopback(name)
+        return name in self._settings.hosts or is_loopback(name)
 
     def _check_token(self, request: Request, found: ProxyRoute) -> None:
         digest = self._settings.token_digest
@@ -266,40 +266,42 @@ class Relay:
             call = call._replace(identity=call.identity._replace(session=session))
         return call
 
-    async def _forward(self, it: "_Forwarding", to: Upstream) -> None:
+    async def _forward(self, forwarding: "_Forwarding", to: Upstream) -> None:
         names = (to.name, *self._settings.fallbacks.get(to.name, ()))
         rejected: list[Rejected] = []
         last: HttpAnswer | None = None
         for index, name in enumerate(names):
             upstream = self._settings.upstreams[name]
             try:
-                entered = await self._guard.enter(name, it.call.request.model)
+                entered = await self._guard.enter(name, forwarding.call.request.model)
             except Rejected as error:
                 rejected.append(error)
                 continue
-            it.entry.upstream = name
-            it.is_own_key = not upstream.key
-            done = await self._attempt(it, upstream, entered, has_next=index + 1 < len(names))
+            forwarding.entry.upstream = name
+            forwarding.is_own_key = not upstream.key
+            done = await self._attempt(
+                forwarding, upstream, entered, has_next=index + 1 < len(names)
+            )
             if done.is_done:
                 return
             last = done.failed
         if last is not None:
-            it.entry.status = last.status
-            await self._settle(it, None, None)
-            _send(it.connection, last)
+            forwarding.entry.status = last.status
+            await self._settle(forwarding, None, None)
+            _send(forwarding.connection, last)
             return
         waits = [error.retry_after_s for error in rejected if error.retry_after_s is not None]
         first = rejected[0]
         why = f"Switchgear: {redact(str(first), 600)}."
         reaction = Reaction.WAIT if waits else Reaction.STOP
-        await self._settle(it, None, None)
+        await self._settle(forwarding, None, None)
         refusal = ProxyRefusal(reaction, why, "circuit", min(waits, default=None), first.circuit)
-        self._refuse(it.connection, refusal, it.call, it.entry)
-        self._guard.counts.overhead(it.before_s)
+        self._refuse(forwarding.connection, refusal, forwarding.call, forwarding.entry)
+        self._guard.counts.overhead(forwarding.before_s)
 
     async def _attempt(
         self,
-        it: "_Forwarding",
+        forwarding: "_Forwarding",
         to: Upstream,
         entered: tuple[CircuitBreaker, Permit],
         *,
@@ -315,14 +317,14 @@ class Relay:
             await self._guard.record(entered, verdict, time.monotonic() - started_s)
 
         try:
-            headers = request_headers(it.request.headers, to, is_metered=True)
-            response = await self._open("POST", to, it.found.path, headers, it.body)
+            headers = request_headers(forwarding.request.headers, to, is_metered=True)
+            response = await self._open("POST", to, forwarding.found.path, headers, forwarding.body)
             if (moved := _cross_host(to, response)) is not None:
                 await record(None)
                 return Forwarded(is_done=False, failed=failure(502, moved, to.family))
             if response.status >= 400:
-                return await self._forward_error(it, response, record, has_next=has_next)
-            return await self._stream(it, response, record, entered)
+                return await self._forward_error(forwarding, response, record, has_next=has_next)
+            return await self._stream(forwarding, response, record, entered)
         except _CONNECTION_ERRORS as error:
             await record(_connection_verdict(error))
             status = 504 if isinstance(error, TimeoutError) else 502
@@ -336,7 +338,7 @@ class Relay:
 
     async def _forward_error(
         self,
-        it: "_Forwarding",
+        forwarding: "_Forwarding",
         response: UpstreamResponse,
         record: Any,
         *,
@@ -358,25 +360,25 @@ class Relay:
         if verdict.outcome == "failure" and has_next and error is not None and error.may_fail_over:
             kept = tuple(response_headers(response.headers))
             return Forwarded(is_done=False, failed=HttpAnswer(response.status, kept, bytes(head)))
-        it.entry.status = response.status
-        await self._settle(it, Metered(), verdict)
-        self._send_head(it, response, "")
-        await it.connection.send(bytes(head))
+        forwarding.entry.status = response.status
+        await self._settle(forwarding, Metered(), verdict)
+        self._send_head(forwarding, response, "")
+        await forwarding.connection.send(bytes(head))
         while not is_whole and (chunk := await response.read()):
-            await it.connection.send(chunk)
-        it.connection.end()
+            await forwarding.connection.send(chunk)
+        forwarding.connection.end()
         return Forwarded(is_done=True)
 
     async def _stream(
         self,
-        it: "_Forwarding",
+        forwarding: "_Forwarding",
         response: UpstreamResponse,
         record: Any,
         entered: tuple[CircuitBreaker, Permit],
     ) -> Forwarded:
         """Forward a response as it arrives, and meter it."""
         breaker, permit = entered
-        model = it.call.request
+        model = forwarding.call.request
         meter = ResponseMeter(
             model.protocol,
             stream=model.is_stream,
@@ -384,71 +386,77 @@ class Relay:
             content_encoding=response.header(b"content-encoding"),
         )
         stored = _Stored() if _is_stored(model) else None
-        it.entry.status = response.status
-        self._send_head(it, response, breaker.last_known.phase.value)
+        forwarding.entry.status = response.status
+        self._send_head(forwarding, response, breaker.last_known.phase.value)
         try:
-            is_whole, last = await _pump(it, response, meter, stored)
+            is_whole, last = await _pump(forwarding, response, meter, stored)
         except (Disconnected, asyncio.CancelledError):
-            self._spawn(self._settle(it, meter.finish(ended=False), None))
+            self._spawn(self._settle(forwarding, meter.finish(ended=False), None))
             raise
         metered = meter.finish(ended=is_whole)
         verdict = judge_response(response.status, metered=metered)
         if metered.usage is not None:
-            it.entry.tokens = (metered.usage.input, metered.usage.output)
+            forwarding.entry.tokens = (metered.usage.input, metered.usage.output)
         is_ordinary = verdict.outcome == "success" and not permit.probe
         if is_ordinary:
-            self._settle_money(it, metered, verdict)
+            self._settle_money(forwarding, metered, verdict)
         else:  # recorded even if the client disconnects now
-            await asyncio.shield(self._spawn(self._record_outcome(it, metered, verdict, record)))
-        if stored is not None and is_whole and it.call.identity.session:
+            await asyncio.shield(
+                self._spawn(self._record_outcome(forwarding, metered, verdict, record))
+            )
+        if stored is not None and is_whole and forwarding.call.identity.session:
             response_id, calls = stored.read()
             if response_id:
-                session = it.call.identity.session
+                session = forwarding.call.identity.session
                 saving = self._spawn(self._guard.remember_response(response_id, session, calls))
                 # The next request may go to another worker.
                 await asyncio.wait({saving}, timeout=_SAVE_S)
-        await it.connection.send(last)
+        await forwarding.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
-            it.connection.end()
+            forwarding.connection.end()
         else:  # so that the client detects an incomplete response
-            it.connection.abort()
+            forwarding.connection.abort()
         if is_ordinary:  # recorded after the response, so the client does not wait
             await record(verdict)
-            await self._record_key(it, verdict)
+            await self._record_key(forwarding, verdict)
         return Forwarded(is_done=True)
 
     async def _record_outcome(
-        self, it: "_Forwarding", metered: Metered, verdict: ResponseVerdict, record: Any
+        self, forwarding: "_Forwarding", metered: Metered, verdict: ResponseVerdict, record: Any
     ) -> None:
-        await self._settle(it, metered, verdict)
+        await self._settle(forwarding, metered, verdict)
         await record(verdict)
 
     async def _settle(
-        self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
+        self, forwarding: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
     ) -> None:
-        self._settle_money(it, metered, verdict)
-        await self._record_key(it, verdict)
+        self._settle_money(forwarding, metered, verdict)
+        await self._record_key(forwarding, verdict)
 
-    async def _record_key(self, it: "_Forwarding", verdict: ResponseVerdict | None) -> None:
+    async def _record_key(self, forwarding: "_Forwarding", verdict: ResponseVerdict | None) -> None:
         """Record the result in the circuit of the client's key, if that key was sent."""
-        await self._guard.record_key(it.admission, verdict if it.is_own_key else None)
+        await self._guard.record_key(
+            forwarding.admission, verdict if forwarding.is_own_key else None
+        )
 
     def _settle_money(
-        self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
+        self, forwarding: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
     ) -> None:
-        if not it.is_settled:
-            it.is_settled = True
-            it.entry.cost_micros = self._guard.settle(it.admission, metered, verdict)
+        if not forwarding.is_settled:
+            forwarding.is_settled = True
+            forwarding.entry.cost_micros = self._guard.settle(
+                forwarding.admission, metered, verdict
+            )
 
     # Writing
 
-    def _send_head(self, it: "_Forwarding", response: UpstreamResponse, phase: str) -> None:
+    def _send_head(self, forwarding: "_Forwarding", response: UpstreamResponse, phase: str) -> None:
         headers = response_headers(response.headers)
-        headers += _own_headers(it.admission, it.call.identity, phase)
+        headers += _own_headers(forwarding.admission, forwarding.call.identity, phase)
         if self._guard.is_store_away:
             headers.append(_STORE_AWAY)
-        it.connection.send_head(response.status, response.reason, headers)
-        self._guard.counts.overhead(it.before_s + time.monotonic() - response.head_s)
+        forwarding.connection.send_head(response.status, response.reason, headers)
+        self._guard.counts.overhead(forwarding.before_s + time.monotonic() - response.head_s)
 
     def _refuse(
         self, connection: Connection, refusal: ProxyRefusal, call: ProxiedCall, entry: LogEntry
@@ -483,7 +491,7 @@ class Relay:
 
 
 async def _pump(
-    it: "_Forwarding",
+    forwarding: "_Forwarding",
     response: UpstreamResponse,
     meter: ResponseMeter,
     stored: "_Stored | None",
@@ -495,19 +503,19 @@ async def _pump(
     last = b""
     try:
         if not (chunk := response.ready()):
-            it.connection.flush_head()
+            forwarding.connection.flush_head()
             chunk = await response.read()
         while chunk:
             if response.is_at_end:
                 last = chunk
             else:
-                await it.connection.send(chunk)
+                await forwarding.connection.send(chunk)
             meter.feed(chunk)
             if stored is not None:
                 stored.feed(chunk)
             chunk = await response.read()
     except _CONNECTION_ERRORS as error:
-        it.entry.note = f"broken off: {type(error).__name__}"
+        forwarding.entry.note = f"broken off: {type(error).__name__}"
         return False, last
     return True, last
 
@@ -596,11 +604,6 @@ def _outcome(entry: LogEntry) -> str:
     if entry.note == "disconnected":
         return "disconnected"
     return "success" if 200 <= entry.status < 400 and not entry.note else "failure"
-
-
-def _is_loopback(name: str) -> bool:
-    parts = name.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
 
 
 def _cross_host(to: Upstream, response: UpstreamResponse) -> str | None:

@@ -553,7 +553,7 @@ def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellC
 def _commands_in(command: ShellCommand, setting: Setting, depth: int) -> Iterator[ShellCommand]:
     """A command without its wrappers, the wrappers, and the commands that it starts."""
     if setting.work is not None:
-        setting.work.take_step(5)
+        setting.work.count_step(5)
     wrappers: list[ShellCommand] = []
     here = _strip_wrappers(command, wrappers)
     yield from wrappers

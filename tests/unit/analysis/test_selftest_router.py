@@ -207,7 +207,7 @@ def test_a_detector_whose_facts_the_router_does_not_record_is_a_failure(
         ("rule-breach", Settings, "circuits", lambda *_: [], "rules/coder", "continues as before"),
         ("overspend", Route, "spent", lambda *_: None, "agent/coder/budget", "are admitted"),
         ("overspend", Router, "_reserve", lambda *_: True, "budgets", "does not limit spending"),
-        ("lock-convoy", Router, "_free", lambda *_: True, "lock/*", "continues as before"),
+        ("lock-convoy", Router, "_locks_admit", lambda *_: True, "lock/*", "continues as before"),
     ],
 )
 def test_a_router_that_is_broken_on_purpose_is_detected(  # noqa: PLR0917
