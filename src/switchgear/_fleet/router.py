@@ -480,7 +480,7 @@ class Router:
             before = len(route.permits)
             if self._all_admit(route, self._breakers_of(settings, agent), agent.name, None):
                 own = len(route.permits)
-                for model in agent.models:
+                for model in (agent.model, *agent.fallback_models):
                     found = Candidate(agent.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))
