@@ -27,7 +27,7 @@ from switchgear._console.permits import dump_permit, load_permit
 from switchgear._console.requests import answer_request, granted
 from switchgear._console.sessions import notes_of
 from switchgear._console.sources import NotFound, Sources
-from switchgear._console.values import finite, of_event, stands
+from switchgear._console.values import finite, of_event, standing_of
 from switchgear._core.errors import StoreCorrupt
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
@@ -96,7 +96,7 @@ class Actions:
         def body(done: Step) -> dict[str, Any]:
             permit = done.verdict.permit
             return {
-                **stands(name, done),
+                **standing_of(name, done),
                 "admitted": done.verdict.admitted,
                 "permit": None if permit is None else dump_permit(name, permit),
             }
@@ -324,7 +324,7 @@ def _earlier_answer(note: str | None, request: str) -> dict[str, Any] | None:
 
 def _with_events(name: str) -> Callable[[Step], dict[str, Any]]:
     def body(done: Step) -> dict[str, Any]:
-        return {**stands(name, done), "events": [of_event(event) for event in done.events]}
+        return {**standing_of(name, done), "events": [of_event(event) for event in done.events]}
 
     return body
 

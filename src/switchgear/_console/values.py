@@ -107,7 +107,7 @@ def of_event(event: Event) -> dict[str, Any]:
     return {"at": iso(event.at_s), **event._asdict()}
 
 
-def stands(name: str, done: Step) -> dict[str, Any]:
+def standing_of(name: str, done: Step) -> dict[str, Any]:
     return {
         "name": name,
         "phase": done.verdict.phase,

@@ -186,7 +186,7 @@ class Guard:
         late = f"it did not answer within {_STORE_S:g} s"
         self._store_problem = late if isinstance(error, TimeoutError) else redact(str(error), 300)
 
-    async def beside(self, work: Callable[[], T]) -> T:
+    async def run_in_thread(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result; it completes even if the task is cancelled."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self._threads, work))
@@ -218,7 +218,9 @@ class Guard:
             known.checked_s = time.monotonic()
             with suppress(StoreError, TimeoutError):  # then the last known refusal applies
                 async with asyncio.timeout(_READ_S):
-                    known.refusal = await self.beside(lambda: self._current_refusal(identity))
+                    known.refusal = await self.run_in_thread(
+                        lambda: self._current_refusal(identity)
+                    )
         if known.refusal is not None:
             raise CallRefused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
@@ -279,7 +281,9 @@ class Guard:
             return  # loops are detected again when the store is back; see docs/proxy.md
         try:
             async with asyncio.timeout(_STORE_S):
-                recorded = await self.beside(lambda: self._record_turns(call, turns, keys, known))
+                recorded = await self.run_in_thread(
+                    lambda: self._record_turns(call, turns, keys, known)
+                )
         except (StoreError, TimeoutError) as error:
             self._note_store_problem(error)
             return
@@ -386,7 +390,7 @@ class Guard:
         model = call.request.model
         with suppress(StoreError, ValueError):
             name = f"proxy-cost/{_safe_name(model)}"
-            text = await self.beside(
+            text = await self.run_in_thread(
                 lambda: self.panel.store.inner.transact(name, lambda tx: tx.note)
             )
             seen = [(int(cost), int(size)) for cost, size in json.loads(text or "[]")]
@@ -600,7 +604,7 @@ class Guard:
             return found
         name = f"response/{response_id[:120]}"
         try:
-            note = await self.beside(
+            note = await self.run_in_thread(
                 lambda: self.panel.store.transact(name, lambda tx: tx.note or "")
             )
         except (StoreError, ValueError):
@@ -623,7 +627,7 @@ class Guard:
 
         with suppress(StoreError, ValueError):  # this worker has it in memory
             name = f"response/{response_id[:120]}"
-            await self.beside(lambda: self.panel.store.transact(name, work))
+            await self.run_in_thread(lambda: self.panel.store.transact(name, work))
 
     def _keep_response(self, response_id: str, session: str, calls: list[PendingCall]) -> None:
         known = self._known_session(session)
@@ -640,7 +644,7 @@ class Guard:
         """The breaker of a circuit; the first call for a name reads the store, beside the event loop."""
         found = self._breakers.get(name)
         if found is None:
-            found = await self.beside(lambda: self.panel.breaker(name))
+            found = await self.run_in_thread(lambda: self.panel.breaker(name))
         return _remember(self._breakers, name, found)
 
     # In the background
@@ -771,7 +775,9 @@ def _session_refusal(view: View) -> ProxyRefusal:
     verdict = view.verdict
     held = verdict.reason.startswith("held open")
     state = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
-    until = f"`switchgear release {view.name}` ends that" if held else "an operator has to reset it"
+    until = (
+        f"`switchgear release {view.name}` releases it" if held else "an operator has to reset it"
+    )
     why = f"Switchgear: {view.name!r} is {redact(state, 400)}; {until}."
     return ProxyRefusal(Reaction.STOP, why, "session", None, view.name)
 

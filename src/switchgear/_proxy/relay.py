@@ -257,7 +257,7 @@ class Relay:
             return ProxiedCall(sender, model)
 
         is_large = len(body) > _LARGE or "content-encoding" in headers
-        call = await self._guard.beside(read) if is_large else read()
+        call = await self._guard.run_in_thread(read) if is_large else read()
         if call is None:
             raise BadRequest(400, "the request could not be read")
         previous = call.request.payload.get("previous_response_id")

@@ -94,9 +94,9 @@ class Worker:
         while True:
             await asyncio.sleep(TICK_S)
             count += 1
-            await guard.beside(guard.tick)
+            await guard.run_in_thread(guard.tick)
             if count % _SAVE_EVERY == 0:
-                await guard.beside(guard.save_counts)
+                await guard.run_in_thread(guard.save_counts)
 
 
 async def _drain(server: Server, timeout_s: float) -> None:
