@@ -431,7 +431,7 @@ def _zips(call: _Call) -> Effects:
 
 
 def _trashes(call: _Call) -> Effects:
-    """`gio trash folder`, `gio remove file`."""
+    """What `gio trash folder` and `gio remove file` delete."""
     deletes = call.words[:1] in (["trash"], ["remove"], ["move"])
     return _unknown_program(call)._replace(deletes=tuple(call.paths[1:]) if deletes else ())
 
@@ -462,7 +462,7 @@ def _edits_by_lines(call: _Call) -> Effects:
 
 
 def _formats(call: _Call) -> Effects:
-    """`python -m json.tool in out`."""
+    """The file that `python -m json.tool in out` writes."""
     return Effects(writes=tuple(call.paths[1:]))
 
 
@@ -584,7 +584,7 @@ def _git_removes(call: _Call) -> Effects:
 
 
 def _git_restores(call: _Call) -> Effects:
-    """The named files; for the whole project, its modified files."""
+    """`git checkout` and `git restore` write the named files, or discard the modified files of the project."""
     if "--staged" in call.rest and "--worktree" not in call.rest:
         return Effects()
     root = call.command.cwd
@@ -633,7 +633,7 @@ def _undone(folder: str) -> tuple[str, ...]:
 
 
 def _git_cleans(call: _Call) -> Effects:
-    """Untracked files, and with `-x` ignored ones."""
+    """`git clean` discards untracked files, and with `-x` also ignored files."""
     if has_flag(call.rest[1:], "n", "--dry-run"):
         return Effects()
     kinds = [] if has_flag(call.rest[1:], "X") else ["untracked"]
@@ -679,7 +679,7 @@ def _git_stashes(call: _Call) -> Effects:
 
 
 def _git_writes_all(call: _Call) -> Effects:
-    """`git read-tree -u`, `git checkout-index -fa`: resets tracked files."""
+    """`git read-tree -u` and `git checkout-index -fa` reset tracked files."""
     given = _other_paths(call, *call.words)
     return Effects(sweeps=_undone(call.command.cwd), given=given, writes=call.operands)
 

@@ -177,7 +177,7 @@ def _is_held(view: View) -> bool:
 
 
 def _body(refused: RefusalError) -> dict[str, Any]:
-    """What the client reads: no names and no errors of other services."""
+    """The body of the response, without names or errors of other services."""
     wait_s = retry_after_s(refused)
     return {
         "error": "service_unavailable",

@@ -66,7 +66,7 @@ _ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
 
 
 class Redirect(NamedTuple):
-    """`> file`, `< file`; here documents are `<<<`, whose target is the text."""
+    """A redirection such as `> file` or `< file`; a here document has `<<<` and its text as the target."""
 
     op: str
     target: str
@@ -623,7 +623,7 @@ class _Reader(WordReader):
         return self._variables_copy
 
     def _assign(self, name: str, word: str) -> None:
-        """`NAME=value`, `NAME+=more`."""
+        """Set a variable for `NAME=value` or `NAME+=more`."""
         before = self._variables.get(name, "") if word.startswith(f"{name}+") else ""
         value = before + word.partition("=")[2]
         self._work.count_value(value)
@@ -734,7 +734,7 @@ class _Reader(WordReader):
             self._at += 1
 
     def _array(self, name: str) -> None:
-        """`name=(a b c)`."""
+        """Set an array for `name=(a b c)`."""
         self._at += 1
         inner = self._read_until(self._closing("()"))
         self._inner(f": {inner}")

@@ -370,7 +370,7 @@ class WordReader:
         return self._read_until(end).replace("\\`", "`").replace("\\\\", "\\").replace("\\$", "$")
 
     def _argument(self, name: str) -> str:
-        """`$1`, `$@`: arguments of a function or a `bash -c`; at the top level there are none."""
+        """The value of `$1` or `$@` in a function or a `bash -c`; empty at the top level."""
         if name != "0" and name.isdigit() and "shift" in self._text:  # any argument, after shifts
             given = self._argument("@").split(_SPLIT)
             return choice(given) if len(given) > 1 else given[0]
@@ -396,7 +396,7 @@ class WordReader:
         return self._run(inner)
 
     def _in_braces(self, inner: str) -> str:
-        """`${NAME}` and its modifications."""
+        """The value of `${NAME}`, also with an operator such as `${NAME:-default}`."""
         if inner.startswith("!") and len(inner) > 1:
             if inner in {"!#", "!@", "!*"}:  # the last argument
                 return self._argument("@").split(_SPLIT)[-1]
@@ -501,7 +501,7 @@ def _number(digits: str, base: int) -> int:
 
 
 def _element(value: str, index: str) -> str:
-    """`${a[@]}`, `${a[1]}` of an array."""
+    """The value of `${a[@]}` or `${a[1]}` for an array."""
     parts = value.split(_SPLIT)
     if index in {"@", "*"} or not index.lstrip("-").isdecimal() or len(index) > 6:
         return value
@@ -510,7 +510,7 @@ def _element(value: str, index: str) -> str:
 
 
 def _alter_parameter(value: str, how: str) -> str:
-    """`${NAME#a}`, `${NAME%a}`, `${NAME,,}`, `${NAME//a/b}`, `${NAME:1:3}`."""
+    """The value of `${NAME#a}`, `${NAME%a}`, `${NAME,,}`, `${NAME//a/b}` or `${NAME:1:3}`."""
     kind, plain = how[:1], how.lstrip("#%")
     if kind in {"#", "%"}:
         return _without(value, plain, is_front=kind == "#", is_longest=how[1:2] == kind)
@@ -605,7 +605,7 @@ def _once(word: str) -> list[str]:
 
 
 def _sequence(inner: str) -> list[str]:
-    """`{1..3}`, `{a..c}`; empty for anything else."""
+    """The words of a sequence such as `{1..3}` or `{a..c}`; empty for anything else."""
     first, dots, last = inner.partition("..")
     last = last.partition("..")[0]
     if not dots or not first or not last:
