@@ -68,8 +68,8 @@ def test_while_it_is_somebodys_turn_the_others_wait(backend: Backend) -> None:
     with Panel(backend.open()) as panel:
         events(panel, 1, 1)
         mine, other = OutboxPlace(panel, "reader", "me"), OutboxPlace(panel, "reader", "you")
-        assert mine.take() is not None
-        assert other.take() is None
+        assert mine.acquire() is not None
+        assert other.acquire() is None
         assert other.for_each(lambda _: None) == 0
         assert not other.move("1")
         mine.leave()

@@ -21,7 +21,7 @@ from switchgear._cli.options import (
 from switchgear._cli.views.circuits import what_happened
 from switchgear._cli.views.text import clean, say, signs_for, warn, words
 from switchgear._console.permits import dump_permit, load_permit
-from switchgear._console.values import of_event, stands
+from switchgear._console.values import of_event, standing_of
 from switchgear._core.errors import Refusal, Rejected
 from switchgear._core.machine import standing
 from switchgear._core.types import Acquire, Circuit, Record, Signal, Verdict
@@ -205,7 +205,7 @@ def record(
     is_stale = acquired is not None and acquired.generation != step.circuit.generation and not moved
     if as_json:
         events = [of_event(event) for event in step.events]
-        say_json({**stands(circuit, step), "late": is_stale, "events": events})
+        say_json({**standing_of(circuit, step), "late": is_stale, "events": events})
         return
     times = "" if facts["count"] == 1 else f", {facts['count']:,} times"
     say(clean(f"recorded {outcome} of {circuit}") + times)

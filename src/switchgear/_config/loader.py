@@ -1,4 +1,4 @@
-"""A configuration file to a `Config`: found, parsed, and every section checked before any is used."""
+"""Finds and parses configuration files, and checks every section before any is used."""
 
 import os
 import re
@@ -41,12 +41,12 @@ from switchgear._text.redact import redact
 
 VARIABLE = "SWITCHGEAR_CONFIG"
 NAMES = ("switchgear.yaml", "switchgear.yml", "switchgear.toml")
-"""In one folder, the first of these is taken."""
+"""The names of configuration files, in order of precedence within a folder."""
 PROJECT = "pyproject.toml"
 LARGEST_BYTES = 256 * 1024
-"""Much larger than any handwritten configuration; parsing it takes seconds at worst."""
+"""Maximum size of a file: more than anyone writes by hand; parsing that much takes seconds at worst."""
 MOST_VALUES = 50_000
-"""Limit after aliases are expanded: hostile files expand to billions."""
+"""Maximum number of values with aliases expanded; hostile files expand to billions."""
 _OUR_TABLE = re.compile(
     rb"^[ \t]*\[{1,2}[ \t]*tool[ \t]*\.[ \t]*[\"']?switchgear[\"']?[ \t]*[.\]]", re.MULTILINE
 )
@@ -55,10 +55,10 @@ _OUR_TABLE = re.compile(
 def find_config(start: str | None = None) -> str | None:
     """The configuration file for a folder, as an absolute path; `None`: there is none.
 
-    `SWITCHGEAR_CONFIG` wins, whether such a file exists or not. Else the folders are searched from
-    `start` (default: the current one) upwards, to the home folder or the root; the first that has
-    `switchgear.yaml`, `.yml`, `.toml`, or a `pyproject.toml` with `[tool.switchgear]`, is taken;
-    else the user's own, see `user_config`. Trust is not checked here.
+    The file that `SWITCHGEAR_CONFIG` names comes first, whether it exists or not. Otherwise, folders
+    are searched from `start` (default: the current folder) up to the home folder or the root for
+    `switchgear.yaml`, `.yml`, `.toml`, or a `pyproject.toml` with `[tool.switchgear]`. The last choice
+    is the user's own file, see `user_config`. Trust is not checked here.
     """
     path = named_config()
     if path is not None:
@@ -73,7 +73,7 @@ def named_config() -> str | None:
 
 
 def candidates(start: str | None = None) -> list[str]:
-    """Every path at which a configuration for a folder can be, in the order of precedence."""
+    """Every path at which a configuration for a folder can be, in order of precedence."""
     home = os.path.realpath(os.path.expanduser("~"))
     folder = os.path.realpath(start or ".")
     found: list[str] = []
@@ -93,15 +93,15 @@ def config_home() -> str:
 
 
 def user_config() -> str | None:
-    """The user's own configuration, in effect where no project has one; `None`: there is none."""
+    """The user's own configuration, for folders without one of a project; `None`: there is none."""
     places = (os.path.join(config_home(), name) for name in NAMES)
     return next((path for path in places if os.path.lexists(path)), None)
 
 
 def has_our_table(path: str) -> bool:
-    """Whether there is a configuration: a file, of `pyproject.toml` its table.
+    """Whether a path has a configuration: a file or, in a `pyproject.toml`, the table.
 
-    A broken link counts: it is reported when it is read, not passed over.
+    A broken link counts, so that reading it reports an error.
     """
     if os.path.basename(path) != PROJECT:
         return os.path.lexists(path)
@@ -135,12 +135,12 @@ def load_config(
 ) -> Config:
     """The configuration in a file. Raises `ConfigError` with all errors in it.
 
-    The name determines the syntax: `.yaml` and `.yml`, `.toml`; of `pyproject.toml` the table
-    `[tool.switchgear]` is read. An empty file is the default configuration.
+    The ending of the name determines the syntax: `.yaml`, `.yml` or `.toml`. In a `pyproject.toml`,
+    only the table `[tool.switchgear]` is read. An empty file is the default configuration.
 
-    `text` is used instead of the file, for content that was read already. `may_read` returns
-    which environment variables it may use; default: all, for a file that the caller trusts.
-    Trust is not checked: a program that calls this already runs code of the project.
+    `text` replaces the content of the file, if it was read already. `may_read` returns whether the
+    file may use an environment variable; by default it may use all, because the caller trusts it.
+    Trust is not checked, because a program that calls this already runs code of the project.
     """
     return load_with_notes(path, text=text, may_read=may_read)[0]
 
@@ -151,13 +151,13 @@ def load_with_notes(
     text: str | None = None,
     may_read: Callable[[str], bool] | None = None,
 ) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration, and what in the file is accepted but written otherwise nowadays."""
+    """The configuration, and notes about outdated keys that are still accepted."""
     name = os.fspath(path)
     report = Report(name)
     root = read_document(name, report, text)
     if may_read is not None:
         _check_variables(root, may_read, report)
-    config = _Loading(os.path.abspath(name), report).config(root)
+    config = _Sections(os.path.abspath(name), report).config(root)
     report.raise_if_any()
     return config, report.notes
 
@@ -176,19 +176,19 @@ def read_document(
 
 
 def _check_variables(root: ConfigNode, may_read: Callable[[str], bool], report: Report) -> None:
-    """Report every use of an environment variable that the file may not read; none is read then."""
+    """Report every variable that the file may not read; raises before any variable is read."""
     from switchgear._config.trust import used_variables  # noqa: PLC0415  it loads configurations
 
     for node, name in used_variables(root):
         if not may_read(name):
-            way_out = f"'switchgear trust --allow-var {name}' allows it"
-            report.add(node, f"a project's file may not read the variable {name}; {way_out}")
+            remedy = f"'switchgear trust --allow-var {name}' allows it"
+            report.add(node, f"a project's file may not read the variable {name}; {remedy}")
     report.raise_if_any()
 
 
 def _read(path: str, report: Report, largest_bytes: int) -> str:
     try:
-        # Looked at before it is opened: opening a pipe would wait for its writer.
+        # Checked before it is opened, because opening a pipe waits for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             report.fail(None, "is not a regular file")
         with open(path, "rb") as file:
@@ -224,15 +224,15 @@ def _parse(path: str, text: str, report: Report, most_values: int) -> ConfigNode
     return root
 
 
-class _Loading:
-    """The sections of one file. Used by one thread."""
+class _Sections:
+    """Builds the sections of one file. Used by one thread."""
 
     def __init__(self, path: str, report: Report) -> None:
         self._path = path
         self._report = report
 
     def config(self, root: ConfigNode) -> Config:
-        """Every section; what is wrong is in the report."""
+        """The configuration; problems are added to the report."""
         report = self._report
         sections = report.mapping(root, KEYS)
 
@@ -245,7 +245,7 @@ class _Loading:
         fleet = build_breakers(section("breakers"), report) if has_fleet else None
         circuits = self._circuits(section("circuits"), policies)
         circuits += build_operations(section("circuit_breaker"), report)
-        if fleet is not None:  # for circuits that no rule of the user's names
+        if fleet is not None:  # for circuits that no entry of the user matches
             circuits += tuple(starmap(CircuitPolicy, circuit_policies(fleet, crew.story_budgets)))
         return Config(
             store=self._store(section("store")),
@@ -285,7 +285,7 @@ class _Loading:
             url = "memory:"
         objection = _objection_to_store(url, node.value)
         if objection is not None:
-            # What came out of variables is a secret; the message has what stands in the file.
+            # The values of variables are secret, so the message quotes the text of the file.
             self._report.add(node, f"is {shown(redact(node.value))}: {objection}")
             return None
         if url.startswith(_SQLITE):
@@ -351,7 +351,7 @@ class _Loading:
         return tuple(sink for sink in sinks if sink is not None)
 
     def _expand_variables(self, node: ConfigNode) -> str | None:
-        """The text with `${NAME}` replaced by the variable; `$${NAME}` stays, less a dollar."""
+        """The text with `${NAME}` replaced by the variable; `$${NAME}` becomes `${NAME}`."""
         before = self._report.added
 
         def value(found: re.Match[str]) -> str:
@@ -368,12 +368,12 @@ class _Loading:
         return text if self._report.added == before else None
 
     def _path_of(self, text: str) -> str:
-        """A path of the file as an absolute one: relative to the file's folder, `~` is home."""
+        """The absolute path of a path in the file, which is relative to the file's folder or to `~`."""
         return os.path.normpath(os.path.join(os.path.dirname(self._path), os.path.expanduser(text)))
 
 
 def _objection_to_store(url: str, written: str) -> str | None:
-    """What is wrong with the URL of a store, if anything is."""
+    """What is wrong with the URL of a store; `None` if nothing is."""
     if not url.startswith(STORE_URLS):
         scheme = written.partition(":")[0] + ":"
         return f"it must begin with a known store; {suggestion(scheme, STORE_URLS)}"

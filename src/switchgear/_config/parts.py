@@ -1,7 +1,7 @@
-"""Nodes to detectors, recovery rules, combine rules and sinks, by the registries alone.
+"""Builds detectors, recovery rules, combine rules and sinks from nodes, by the registries alone.
 
-No detector is named here: the keys are the arguments of its constructor, and the rules are
-those that the constructor checks. A new detector is configurable the moment it is registered.
+No detector is named here: its keys are the arguments of its constructor, which also checks the values.
+A new detector is configurable as soon as it is registered.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from switchgear._config.problems import ConfigNode, Report, shown, suggestion, written
+from switchgear._config.problems import ConfigNode, Report, key_of, shown, suggestion
 
 T = TypeVar("T")
 
@@ -20,9 +20,9 @@ REMOVED = {
     "stuck_probability": "the trained model was removed: on sources that it was not trained on, it "
     "did not beat the preset 'default'; use 'stagnation' instead"
 }
-"""Kinds that older configuration files may still name, and what to write instead."""
+"""Kinds that older configuration files may still name, and what to use instead."""
 REQUIRED: Any = object()
-"""The default of a field that has none."""
+"""Marks a field without a default."""
 
 
 class Field(NamedTuple):
@@ -38,7 +38,7 @@ class Field(NamedTuple):
 @lru_cache
 def fields_of(kind: Callable[..., Any]) -> dict[str, Field]:
     """The fields of a part: the arguments of its constructor, in order."""
-    import inspect  # noqa: PLC0415  importing the configuration's errors must not cost this
+    import inspect  # noqa: PLC0415  slow to import, and not needed without a configuration
 
     arguments = inspect.signature(kind).parameters.values()
     # In Python money may be given as a text instead; in a file its unit is in the key.
@@ -86,7 +86,7 @@ def build_part(
     report: Report,
     prepare: Callable[[str, ConfigNode], Any] | None = None,
 ) -> T | None:
-    """The part that a node describes; `None` after what is wrong has been reported.
+    """The part that a node describes; `None` if it has problems, which are reported.
 
     `prepare` turns the text of a field into the constructor's argument, such as a path.
     """
@@ -106,15 +106,15 @@ def build_part(
             report.add(child, "is a list: it must be a single value")
         elif prepare is not None and isinstance(child.value, str):
             prepared = prepare(field, child)
-            if prepared is not None:  # else it has been reported
+            if prepared is not None:  # otherwise the problem has been reported
                 given[field] = prepared
         else:
             given[field] = child.plain()
     needed = [field for field, (default, _) in fields.items() if default is REQUIRED]
     for field in needed:
         if field not in nodes:
-            report.add(inner, f"{name} needs the key {written(field)!r}")
-    if not given.keys() >= set(needed):  # which has been reported
+            report.add(inner, f"{name} needs the key {key_of(field)!r}")
+    if not given.keys() >= set(needed):  # the missing keys have been reported
         return None
     part = construct(kinds[name], given, nodes, inner, report)
     return part if report.added == before else None
@@ -129,10 +129,10 @@ def construct(
     *,
     instead: Mapping[str, Any] | None = None,
 ) -> T | None:
-    """Call a constructor; what it objects to is reported at the key it names.
+    """Call a constructor and report its errors at the keys that they name; returns `None` then.
 
-    It raises for one field at a time, so the field is left out, or given the value that stands in
-    for it in `instead`, and it is checked again: all problems are reported together.
+    A constructor raises for one field at a time. The field is then left out, or replaced by its value
+    in `instead`, and the constructor is called again, so that all problems are reported together.
     """
     arguments = dict(given)
     left_out: list[str] = []
@@ -142,11 +142,11 @@ def construct(
             made = make(**arguments)
         except (ValueError, TypeError, OverflowError) as error:
             if failed and isinstance(error, TypeError):
-                return None  # a required field was the bad one
+                return None  # a required field was left out
             failed = True
             blamed = _BLAMED.fullmatch(str(error))
             if any(re.search(rf"\b{field}\b", str(error)) for field in left_out):
-                return None  # it objects to a default that is not in the file
+                return None  # the error is about a default of a field that was left out
             _report_objection(str(error), blamed, nodes, place, report)
             if blamed is None or blamed["field"] not in arguments:
                 return None
@@ -165,18 +165,18 @@ def _report_objection(
     place: ConfigNode,
     report: Report,
 ) -> None:
-    """Report an objection at the key of the field that it blames, as near as can be."""
+    """Report an error at the key of the field that it names, or else at the part."""
     if blamed is None or blamed["field"] not in nodes:
         report.add(place, message)
         return
     node, name = nodes[blamed["field"]], blamed["field"]
     if blamed["item"] is not None and isinstance(node.value, dict) and blamed["item"] in node.value:
         node, name = node.value[blamed["item"]], blamed["item"]
-    # The key in front of the message already names the field, unless the part as a whole is meant.
-    if node.key.endswith((name, written(name))):
+    # A key before the message already names the field, unless the message is about the whole part.
+    if node.key.endswith((name, key_of(name))):
         message = blamed["rest"]
-        for field in nodes:  # other fields are named as the file names them
-            if written(field) != field:
+        for field in nodes:  # the names of other fields are those of the file
+            if key_of(field) != field:
                 key = nodes[field].key.rpartition(".")[2]
                 message = re.sub(rf"\b{field}\b", key or field, message)
     report.add(node, message)

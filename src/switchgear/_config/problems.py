@@ -1,6 +1,6 @@
 """Problems of a configuration file, each with its place and what to do.
 
-Problems are collected, not raised one by one: a file is read once and all of them are reported.
+Problems are collected and not raised one by one, so that reading a file reports all of them.
 """
 
 import os
@@ -14,21 +14,21 @@ SECONDS, DOLLARS = "_seconds", "_dollars"
 _TIMES = {SECONDS: 1.0, "_s": 1.0, "_ms": 0.001, "_days": 86_400.0}
 _AMOUNTS = {DOLLARS: 1_000_000.0, "_micros": 1.0}
 _KEPT = frozenset({"_days"})
-"""Endings that are accepted instead of the standard one: they contain the unit, too."""
+"""Endings that are not replaced by the standard one, because they name a larger unit."""
 
 
-class Meant(NamedTuple):
-    """The argument that a key stands for."""
+class Argument(NamedTuple):
+    """The constructor argument that a key stands for."""
 
     name: str
     factor: float
-    """The value is multiplied by this."""
+    """The value of the key is multiplied by this."""
 
 
-def written(name: str) -> str:
-    """The key for an argument.
+def key_of(name: str) -> str:
+    """The key of the file for a constructor argument.
 
-    >>> written("timeout_s"), written("hard_cap_micros"), written("baseline_p95_ms"), written("name")
+    >>> key_of("timeout_s"), key_of("hard_cap_micros"), key_of("baseline_p95_ms"), key_of("name")
     ('timeout_seconds', 'hard_cap_dollars', 'baseline_p95_seconds', 'name')
     """
     for endings, key in ((_TIMES, SECONDS), (_AMOUNTS, DOLLARS)):
@@ -38,13 +38,13 @@ def written(name: str) -> str:
     return name
 
 
-def meant(key: str, allowed: Iterable[str]) -> Meant | None:
-    """The argument among those allowed that a key with another unit stands for; `None`: none.
+def argument_of(key: str, allowed: Iterable[str]) -> Argument | None:
+    """The allowed argument that a key with another unit stands for; `None` if there is none.
 
-    >>> meant("timeout_seconds", ["name", "timeout_s"])
-    Meant(name='timeout_s', factor=1.0)
-    >>> meant("hard_cap_dollars", ["hard_cap_micros"])
-    Meant(name='hard_cap_micros', factor=1000000.0)
+    >>> argument_of("timeout_seconds", ["name", "timeout_s"])
+    Argument(name='timeout_s', factor=1.0)
+    >>> argument_of("hard_cap_dollars", ["hard_cap_micros"])
+    Argument(name='hard_cap_micros', factor=1000000.0)
     """
     names = set(allowed)
     for endings in (_TIMES, _AMOUNTS):
@@ -53,12 +53,12 @@ def meant(key: str, allowed: Iterable[str]) -> Meant | None:
             continue
         for other, size in endings.items():
             if stem + other in names:
-                return Meant(stem + other, endings[ending] / size)
+                return Argument(stem + other, endings[ending] / size)
     return None
 
 
 def converted(value: object, factor: float, name: str) -> object:
-    """A value in the unit of the argument. What is no number stays, for others to object to."""
+    """A value in the unit of the argument; if it is not a number, unchanged, for a later check."""
     if isinstance(value, bool) or not isinstance(value, int | float) or factor == 1.0:
         return value
     found = value * factor
@@ -76,12 +76,12 @@ def _split(name: str, endings: dict[str, float]) -> tuple[str, str]:
 
 
 LONGEST_SHOWN = 60
-"""Characters shown of a value or key."""
+"""Maximum length of a value or key in a message, in characters."""
 LONGEST_MESSAGE = 400
 MOST_PROBLEMS = 100
-"""A file of garbage would have thousands."""
+"""Maximum number of reported problems; a file of garbage would have thousands."""
 MOST_NAMES = 500
-"""Names to search for a suggestion."""
+"""Maximum number of names that are searched for a suggestion."""
 _PLAIN_NAME = re.compile(r"[\w/*?+-]+", re.ASCII)
 
 
@@ -90,9 +90,9 @@ class Problem(NamedTuple):
 
     path: str
     line: int | None
-    """From 1; `None`: the file as a whole."""
+    """The line, from 1; `None`: the whole file."""
     key: str
-    """Such as `policies.patient.detectors[0].failure_rate.window`; empty: the whole document."""
+    """A key such as `policies.patient.detectors[0].failure_rate.window`; empty: the whole document."""
     message: str
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class ConfigError(SwitchgearError):
 
 
 class ConfigNode(NamedTuple):
-    """A value of the document and where it stands."""
+    """A value of the document with its line and key."""
 
     value: Any
     """A text, number, truth value or `None`; a list of nodes; or a dict of nodes by name."""
@@ -123,7 +123,7 @@ class ConfigNode(NamedTuple):
     key: str = ""
 
     def plain(self) -> Any:
-        """The value without the places."""
+        """The value without lines and keys."""
         if isinstance(self.value, dict):
             return {name: node.plain() for name, node in self.value.items()}
         if isinstance(self.value, list):
@@ -137,7 +137,7 @@ class Report:
     def __init__(self, path: str) -> None:
         self.path = _shown_path(path)
         self.added = 0
-        """How often something was found wrong: if it grew, the part is bad."""
+        """The number of problems found so far, also repeated ones; if it grows, a part has a problem."""
         self._problems: dict[Problem, None] = {}  # a part inherited twice is reported once
         self._notes: dict[Problem, None] = {}
         self._unreadable: set[str] = set()
@@ -151,22 +151,22 @@ class Report:
             self.fail(None, f"has {MOST_PROBLEMS} problems or more; fix these first")
 
     def add_unreadable(self, node: ConfigNode, message: str) -> None:
-        """Note a value that stands for nothing; what else is found wrong with it does not count."""
+        """Report a value that cannot be read; further problems with it are not reported."""
         self.add(node, message)
         self._unreadable.add(node.key)
 
     def note(self, node: ConfigNode, message: str) -> None:
-        """Note what is accepted, and written otherwise nowadays."""
+        """Note something outdated that is still accepted."""
         if len(self._notes) < MOST_PROBLEMS:
             self._notes[Problem(self.path, node.line, node.key, _shorten_quotes(message))] = None
 
     @property
     def notes(self) -> tuple[Problem, ...]:
-        """What is accepted and written otherwise nowadays, in the order of the lines."""
+        """Notes about outdated keys that are still accepted, in the order of the lines."""
         return tuple(sorted(self._notes, key=lambda problem: problem.line or 0))
 
     def fail(self, line: int | None, message: str) -> NoReturn:
-        """Note what makes it useless to read on, and give up."""
+        """Report a problem that makes further checks useless, and raise all problems."""
         self._problems[Problem(self.path, line, "", _shorten_quotes(message))] = None
         raise self.error()
 
@@ -175,18 +175,18 @@ class Report:
         return ConfigError(tuple(by_line))
 
     def raise_if_any(self) -> None:
-        """Raise what was collected, if anything was."""
+        """Raise the collected problems, if there are any."""
         if self._problems:
             raise self.error()
 
-    # What sections have in common
+    # Used by all sections
 
     def mapping(
         self, node: ConfigNode, allowed: Iterable[str] | None = None
     ) -> dict[str, ConfigNode]:
         """The entries of a node that must be a mapping; unknown keys are reported and skipped.
 
-        Nothing at all is an empty mapping: a section whose lines are all commented out.
+        An empty node is an empty mapping, as in a section whose lines are all commented out.
         """
         if node.value is None:
             return {}
@@ -198,23 +198,24 @@ class Report:
         names = list(allowed)
         found: dict[str, ConfigNode] = {}
         for key, child in node.value.items():
-            one = Meant(key, 1.0) if key in names else meant(key, names)
-            if one is None:
-                known = dict.fromkeys(map(written, names))
+            argument = Argument(key, 1.0) if key in names else argument_of(key, names)
+            if argument is None:
+                known = dict.fromkeys(map(key_of, names))
                 self.add(child, f"unknown key; {suggestion(key, known)}")
                 continue
-            if one.name in found:
-                self.add(child, f"means the same as {shown(found[one.name].key)}: keep one of them")
+            if argument.name in found:
+                known_key = shown(found[argument.name].key)
+                self.add(child, f"means the same as {known_key}: keep one of them")
                 continue
-            # Of an older version of the unit; a built-in preset is not a file that could be changed.
-            if written(key) != key and child.line is not None:
-                self.note(child, f"is accepted; the key is {written(key)!r} now")
-            value = converted(child.value, one.factor, one.name)
-            found[one.name] = child._replace(value=value)
+            # A key of an earlier version; a node of a built-in preset has no line.
+            if key_of(key) != key and child.line is not None:
+                self.note(child, f"is accepted; the key is {key_of(key)!r} now")
+            value = converted(child.value, argument.factor, argument.name)
+            found[argument.name] = child._replace(value=value)
         return found
 
     def items(self, node: ConfigNode) -> list[ConfigNode]:
-        """The items of a node that must be a list; nothing at all is an empty list."""
+        """The items of a node that must be a list; an empty node is an empty list."""
         if node.value is None:
             return []
         if not isinstance(node.value, list):
@@ -224,8 +225,8 @@ class Report:
 
 
 def suggestion(name: str, allowed: Iterable[str]) -> str:
-    """`did you mean 'threshold'?`, or what is allowed when nothing is near."""
-    import difflib  # noqa: PLC0415  needed only when something is wrong
+    """`did you mean 'threshold'?`, or the allowed names if none is similar."""
+    import difflib  # noqa: PLC0415  only needed for errors
 
     names = list(allowed)[:MOST_NAMES]
     near = difflib.get_close_matches(name[:LONGEST_SHOWN], names, n=1)
@@ -235,7 +236,7 @@ def suggestion(name: str, allowed: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: short, on one line, nothing in it that a terminal would obey."""
+    """A value for a message: short, on one line, without control characters."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -256,14 +257,14 @@ def join(key: str, name: str | int) -> str:
 
 
 def _shorten_quotes(message: str) -> str:
-    """A constructor's or parser's message without the middle of what it quotes at length."""
+    """A message of a constructor or parser, without its middle if it is long, and printable."""
     if len(message) > LONGEST_MESSAGE:
         message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"
     return message if message.isprintable() else ascii(message)[1:-1]
 
 
 def _shown_path(path: str) -> str:
-    """Relative where that is shorter to read, on one line."""
+    """The path for messages, relative if it is in the current folder, on one line."""
     try:
         near = os.path.relpath(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The section `proxy`: what `switchgear proxy` does without options."""
+"""The section `proxy`: the defaults of `switchgear proxy`."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -21,7 +21,7 @@ _FLAGS = ("allow_unknown_price", "loops", "hint", "insecure_http")
 
 
 class UpstreamChoice(NamedTuple):
-    """An upstream of the file, and the variable with its key."""
+    """An upstream in the file, and the environment variable with its key."""
 
     upstream: Upstream
     key_env: str | None = None
@@ -57,7 +57,7 @@ class ProxySection(NamedTuple):
 
 @wraps(ProxySection, updated=())
 def proxy_section(**given: Any) -> ProxySection:
-    """A section whose values are checked. Raises ValueError."""
+    """A checked section. Raises ValueError."""
     made = ProxySection(**given)
     for field, least, most in (("port", 0, 65_535), ("workers", 1, 64), ("max_body_mb", 1, 1024)):
         if values.check_int(_key_name(field), getattr(made, field), least=least) > most:
@@ -113,7 +113,7 @@ def is_loopback(host: str) -> bool:
 def build_proxy(
     node: ConfigNode, report: Report, path_of: Callable[[str], str]
 ) -> ProxySection | None:
-    """The section; `None`: there is none, or it is wrong, which is reported."""
+    """The section; `None` if there is none or it has problems, which are reported."""
     if node.value is None:
         return None
     nodes = report.mapping(node, fields_of(proxy_section))

@@ -1,7 +1,7 @@
 """The JSON Schema of the configuration file, made from the registries.
 
-Types and defaults are those of the constructors; limits and closed choices are found by calling the
-constructors, so that no rule is written twice and none can be out of date.
+Types and defaults are those of the constructors. Limits and closed choices are found by calling the
+constructors, so that no rule is written twice or out of date.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 
 from switchgear._breaker.presets import DESCRIPTIONS, LOOP_PRESETS, PRESETS
 from switchgear._config.parts import REQUIRED, Field, fields_of
-from switchgear._config.problems import meant, written
+from switchgear._config.problems import argument_of, key_of
 from switchgear._config.proxy import ProxySection
 from switchgear._config.sections import (
     ALIASES,
@@ -260,7 +260,7 @@ def _policy() -> Schema:
 
 
 def _one_of(kinds: Mapping[str, Callable[..., Any]]) -> Schema:
-    """A part: the bare name of a kind that needs nothing, or one kind with its fields."""
+    """A part: the bare name of a kind without required fields, or a kind with its fields."""
     bare = [kind for kind in sorted(kinds) if not _required_fields(kinds[kind])]
     written = {
         **_mapping({kind: _part(kinds[kind]) for kind in sorted(kinds)}),
@@ -277,22 +277,22 @@ def _part(kind: Callable[..., Any]) -> Schema:
     properties: dict[str, Schema] = {}
     for name, field in fields.items():
         properties |= _keys_for(name, _value(kind, name, field))
-    plain = tuple(name for name in required if written(name) == name)
+    plain = tuple(name for name in required if key_of(name) == name)
     part = {**_mapping(properties, required=plain), "description": " ".join(about.split())}
-    both = [name for name in required if written(name) != name]
-    if both:  # by the key of today or by that of an earlier version
+    both = [name for name in required if key_of(name) != name]
+    if both:  # the current key or the key of an earlier version
         [name] = both
-        part["anyOf"] = [{"required": [written(name)]}, {"required": [name]}]
+        part["anyOf"] = [{"required": [key_of(name)]}, {"required": [name]}]
     return part if required else _maybe(part)
 
 
 def _keys_for(name: str, value: Schema) -> dict[str, Schema]:
-    """The keys that stand for an argument: in the unit of the file, and as in earlier versions."""
-    key = written(name)
+    """The keys for an argument: the current one, in the unit of the file, and that of earlier versions."""
+    key = key_of(name)
     if key == name:
         return {name: value}
-    one = meant(key, [name])
-    factor = 1.0 if one is None else one.factor
+    argument = argument_of(key, [name])
+    factor = 1.0 if argument is None else argument.factor
     sized = {
         word: number / factor if isinstance(number, int | float) and factor != 1.0 else number
         for word, number in value.items()
@@ -331,7 +331,7 @@ def _value(kind: Callable[..., Any], name: str, field: Field) -> Schema:
 
 
 def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) -> str | None:
-    """The constructor's objection to a value, given the others; `None`: none."""
+    """The error of a constructor for a value of a field; `None` if it accepts the value."""
     fields = fields_of(kind)
     needed: Schema = {
         name: {"any": 1.0} if fields[name].is_mapping else 1 for name in _required_fields(kind)
@@ -344,25 +344,25 @@ def _objection(kind: Callable[..., Any], field: str, value: Any, **others: Any) 
 
 
 def _accepts(kind: Callable[..., Any], field: str, value: float, others: int) -> bool:
-    """Whether a constructor takes a value, with `others` or the defaults for its whole numbers."""
+    """Whether a constructor accepts a value, with `others` or the defaults for its whole numbers."""
     more = {name: others for name, other in fields_of(kind).items() if other.annotation is int}
     return any(_objection(kind, field, value, **each) is None for each in (more, {}))
 
 
 def _whole_limits(kind: Callable[..., Any], field: str) -> Schema:
-    """From 1 to the most that is taken, if there is a most however large the others are."""
+    """The range of a whole number: from 1 to the largest accepted value, if there is a limit."""
     accepts = partial(_accepts, kind, field, others=_HUGE)
     if accepts(_HUGE):
         return {"minimum": 1}
-    fits, most = 1, _HUGE
-    while most - fits > 1:
-        middle = (fits + most) // 2
-        fits, most = (middle, most) if accepts(middle) else (fits, middle)
-    return {"minimum": 1, "maximum": fits}
+    accepted, refused = 1, _HUGE
+    while refused - accepted > 1:
+        middle = (accepted + refused) // 2
+        accepted, refused = (middle, refused) if accepts(middle) else (accepted, middle)
+    return {"minimum": 1, "maximum": accepted}
 
 
 def _limits(kind: Callable[..., Any], field: str) -> Schema:
-    """The range of a field according to its constructor, independent of the others."""
+    """The range of a field according to its constructor, whatever the other fields are."""
     accepts = partial(_accepts, kind, field, others=1)
     limits: Schema = {}
     if accepts(-1.0):
@@ -384,7 +384,7 @@ def _mapping(properties: dict[str, Schema], required: tuple[str, ...] = ()) -> S
 
 
 def _maybe(inner: Schema) -> Schema:
-    """The same, or nothing at all."""
+    """A schema that also accepts null."""
     if "type" in inner:
         return {**inner, "type": [inner["type"], "null"]}
     return {"anyOf": [inner, {"type": "null"}]}

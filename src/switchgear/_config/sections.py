@@ -1,4 +1,4 @@
-"""A configuration, and how each of its sections is built: policies, rules, fleet, hooks, timeouts, budgets."""
+"""The configuration, and functions that build its sections."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -44,13 +44,13 @@ class Hooks(NamedTuple):
     """How the hooks of agents decide: the section `hooks`."""
 
     on_trouble: str = "admit"
-    """What a hook does that cannot decide: `admit` or `refuse`. It reports this either way."""
+    """What a hook does if it cannot decide: `admit` or `refuse`; it reports either."""
     lease_s: float = 1800.0
-    """After how many seconds a tool call without a result is given up."""
+    """Seconds after which a tool call without a result is given up."""
     story: str | None = None
-    """Which story the work is for: the circuit `story/<name>` is checked and recorded on, if it has a policy."""
+    """The task of the work: hooks check the circuit `story/<name>` and record on it, if it has a policy."""
     context_tokens: int | None = None
-    """Size of the context window in tokens, where the agent does not report it; `None`: from the price list."""
+    """Size of the context window in tokens, if the agent does not report it; `None`: by the price list."""
 
 
 class CircuitPolicy(NamedTuple):
@@ -65,7 +65,7 @@ class RuleBook(NamedTuple):
 
     rules: tuple[core_rules.Rule, ...] = builtin_rules()
     protected: tuple[str, ...] = ()
-    """Globs beyond those that are built in, and the configuration and store themselves."""
+    """Globs in addition to the built-in ones, and to the configuration and the store."""
 
 
 class Config(NamedTuple):
@@ -76,17 +76,17 @@ class Config(NamedTuple):
     """
 
     store: str | None = None
-    """The URL of the store, complete: variables filled in, paths absolute. May hold a password."""
+    """The URL of the store, with variables expanded and an absolute path. May contain a password."""
     operator_token_sha256: str | None = None
-    """The SHA-256 of the token that orders need, as 64 hexadecimal digits; `None`: they need none."""
+    """The SHA-256 of the token for overrides, as 64 hexadecimal digits; `None`: they need no token."""
     retention: Retention = Retention()
     policies: dict[str, Policy] = {}  # noqa: RUF012  never changed
-    """The policies that the file names; presets are not among them."""
+    """The policies of the file by name, without presets."""
     circuits: tuple[CircuitPolicy, ...] = ()
     loop_presets: dict[str, LoopPreset] = {}  # noqa: RUF012  never changed
     """The user's own presets of `switchgear run`, by their names."""
     rules: RuleBook = RuleBook()
-    """What no agent may do; default: all built-in rules."""
+    """The rules for all agents; default: all built-in rules."""
     hooks: Hooks = Hooks()
     """How the hooks of agents decide."""
     interventions: Interventions = Interventions()
@@ -103,16 +103,16 @@ class Config(NamedTuple):
     budgets: tuple[Open, ...] = ()
     """Nodes of budgets with their limits, each before those below it; see `Budgets.apply`."""
     source: str | None = None
-    """The file it was read from; `None`: from none."""
+    """The file of the configuration; `None`: there is none."""
     store_as_written: str | None = None
     """The URL of the store with its `${NAME}`, for storage: the values of the variables are secret."""
     second_opinion: SecondOpinion | None = None
     """The second opinion to request before a stuck agent is stopped; `None`: none."""
     proxy: ProxySection | None = None
-    """What `switchgear proxy` does without options; `None`: not configured."""
+    """The defaults of `switchgear proxy`; `None`: not configured."""
 
     def policy_for(self, name: str) -> Policy | None:
-        """The policy of a circuit: that of the first match; `None`: not configured."""
+        """The policy of the first match for a circuit; `None`: no match."""
         for rule in self.circuits:
             if matcher(rule.match)(name):
                 return rule.policy
@@ -127,11 +127,11 @@ class Config(NamedTuple):
 
 
 DEFAULT = Config()
-"""What holds where there is no file."""
+"""The configuration in effect without a file."""
 
 
 LONGEST_CHAIN = 16
-"""Policies that extend one another, one after the other."""
+"""Maximum number of policies in a chain in which each extends the next."""
 MOST_DETECTORS = 32
 POLICY_KEYS = ("extends", "detectors", "recovery", "combine", "tripping_at", "strict")
 
@@ -141,11 +141,11 @@ def preset_policy(name: str) -> Policy:
     report = Report("presets")
     policy = _build(_nodes(PRESETS[name], name).value, ConfigNode(None, None, name), report)
     report.raise_if_any()
-    return cast("Policy", policy)  # or there is a problem in the report
+    return cast("Policy", policy)  # otherwise `raise_if_any` has raised
 
 
 def default_policy(name: str) -> Policy:
-    """The policy of a circuit that nothing names: `operation` for `op/*`, as in hooks."""
+    """The policy of a circuit without a configured one: `operation` for `op/*`, as in hooks."""
     return preset_policy("operation" if name.startswith("op/") else "provider")
 
 
@@ -157,7 +157,7 @@ class Policies:
         self._report = report
 
     def all_named(self) -> dict[str, Policy]:
-        """The policies of the `policies` section that are sound; the others are reported."""
+        """The valid policies of the `policies` section; problems of the others are reported."""
         found = {name: self.of(node, (name,)) for name, node in self._named.items()}
         return {name: policy for name, policy in found.items() if policy is not None}
 
@@ -168,7 +168,7 @@ class Policies:
         return None if keys is None else _build(keys, node, self._report)
 
     def _keys(self, node: ConfigNode, trail: tuple[str, ...]) -> dict[str, ConfigNode] | None:
-        """The keys of a policy over those of what it extends: a key that is given replaces."""
+        """The keys of a policy, merged over those of the policy that it extends."""
         if not isinstance(node.value, dict):
             rule = "it must be a mapping with detectors, or with extends"
             self._report.add(node, f"is {shown(node.value)}: {rule}")
@@ -183,7 +183,7 @@ class Policies:
         else:
             self._report.add(base, f"is {shown(base.value)}: it must be the name of a policy")
         if inherited is None:
-            # The rest is checked anyway; the source of the detectors is known.
+            # The other keys are checked anyway, with a detector in place of the inherited ones.
             _build({"detectors": _nodes([ConsecutiveFailures.kind], ""), **own}, node, self._report)
             return None
         return {**inherited, **own}
@@ -192,12 +192,12 @@ class Policies:
         self, node: ConfigNode, trail: tuple[str, ...]
     ) -> dict[str, ConfigNode] | None:
         name = node.value
-        # A policy may have the name of a preset and extend it: in there the name is the preset's.
+        # A policy may have the name of a preset and extend it; inside of it, the name means the preset.
         if name in self._named and not (trail[-1:] == (name,) and name in PRESETS):
             if name in trail:
-                circle = " → ".join((*trail[trail.index(name) :], name))
+                cycle = " → ".join((*trail[trail.index(name) :], name))
                 self._report.add(
-                    node, f"is {shown(name)}: policies extend each other in a cycle: {circle}"
+                    node, f"is {shown(name)}: policies extend each other in a cycle: {cycle}"
                 )
                 return None
             if len(trail) >= LONGEST_CHAIN:
@@ -207,8 +207,8 @@ class Policies:
         if name in PRESETS:
             keys: dict[str, ConfigNode] = _nodes(PRESETS[name], f"preset {name}").value
             return keys
-        near = suggestion(name, [*self._named, *PRESETS])
-        self._report.add(node, f"is {shown(name)}: there is no such policy or preset; {near}")
+        hint = suggestion(name, [*self._named, *PRESETS])
+        self._report.add(node, f"is {shown(name)}: there is no such policy or preset; {hint}")
         return None
 
 
@@ -226,7 +226,7 @@ def _build(keys: dict[str, ConfigNode], place: ConfigNode, report: Report) -> Po
         given["combine"] = build_part(keys["combine"], COMBINES, report)
     detectors = _detectors(keys, place, report)
     if detectors is None:
-        # The rest is checked anyway, with a detector that fits everything but weights.
+        # The other keys except `combine` are checked anyway, with a placeholder.
         detectors = [ConsecutiveFailures()]
         given.pop("combine", None)
     given["detectors"] = detectors
@@ -235,7 +235,7 @@ def _build(keys: dict[str, ConfigNode], place: ConfigNode, report: Report) -> Po
 
 
 def _nodes_of_combine(keys: dict[str, ConfigNode]) -> dict[str, ConfigNode]:
-    """A combine rule objects to detectors under its own name: where its fields stand."""
+    """The nodes for errors of the policy that name a field of its combine rule."""
     if "combine" not in keys:
         return {}
     whole = keys["combine"]
@@ -261,8 +261,8 @@ def _detectors(
         report.add(node, f"has {len(items)} detectors: at most {MOST_DETECTORS} are allowed")
         return None
     detectors = [build_part(item, DETECTORS, report) for item in items]
-    sound = [detector for detector in detectors if detector is not None]
-    return sound if report.added == before else None
+    valid = [detector for detector in detectors if detector is not None]
+    return valid if report.added == before else None
 
 
 def _nodes(value: Any, key: str) -> ConfigNode:
@@ -279,14 +279,14 @@ RULE_KEYS = ("name", "why", *ASPECTS, "allow")
 
 
 def build_rules(node: ConfigNode, report: Report) -> RuleBook:
-    """The rules that hold, the built-in ones first; nothing at all leaves the built-in ones."""
+    """The rules in effect, the built-in ones first; an empty section leaves only those."""
     keys = report.mapping(node, SECTION_KEYS)
     groups = _groups(keys.get("builtin"), report)
-    excuses = {
+    exemptions = {
         name: _allow(child, report)
         for name, child in report.mapping(keys.get("allow", ConfigNode(None)), BUILTIN).items()
     }
-    for name in excuses:
+    for name in exemptions:
         if name not in groups:
             place = keys["allow"].value[name]
             report.add(place, f"exempts calls from the built-in rules {shown(name)}, which are off")
@@ -294,7 +294,7 @@ def build_rules(node: ConfigNode, report: Report) -> RuleBook:
         rule.replace(
             **{
                 name: (*getattr(rule, name), *patterns)
-                for name, patterns in excuses.get(group, {}).items()
+                for name, patterns in exemptions.get(group, {}).items()
             }
         )
         for group in groups
@@ -310,8 +310,8 @@ def _groups(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
     names: list[str] = []
     for item in report.items(node):
         if not isinstance(item.value, str) or item.value not in BUILTIN:
-            near = suggestion(str(item.value), BUILTIN)
-            report.add(item, f"is {shown(item.value)}: there are no such built-in rules; {near}")
+            hint = suggestion(str(item.value), BUILTIN)
+            report.add(item, f"is {shown(item.value)}: there are no such built-in rules; {hint}")
         elif item.value not in names:
             names.append(item.value)
     return tuple(names)
@@ -348,7 +348,7 @@ def _allow(node: ConfigNode, report: Report) -> dict[str, tuple[str, ...]]:
 
 
 def _patterns(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
-    """A list of patterns; invalid ones are reported, each with its line."""
+    """The valid patterns of a list; the others are reported."""
     if node is None:
         return ()
     found: list[str] = []
@@ -364,7 +364,7 @@ def _patterns(node: ConfigNode | None, report: Report) -> tuple[str, ...]:
 
 
 ALIASES = {"provider": "external_dep", "policy_violation": "constitutional"}
-"""Other keys of categories: those that the texts use, and those of the fleet's specification."""
+"""The current keys of categories, and their names in `CATEGORIES`, which are also accepted."""
 
 
 def build_breakers(node: ConfigNode, report: Report) -> Breakers:
@@ -387,17 +387,17 @@ def build_crew(agents: ConfigNode, stories: ConfigNode, report: Report) -> Crew:
     """The agents and stories, checked against each other."""
     named = report.mapping(agents)
     found = {name: _make_named(agent, name, child, report) for name, child in named.items()}
-    sound: dict[str, FleetAgent] = {name: one for name, one in found.items() if one is not None}
+    valid: dict[str, FleetAgent] = {name: one for name, one in found.items() if one is not None}
     for name, why in faults({name: _chain(child) for name, child in named.items()}):
         report.add(named[name].value["fallback_chain"], why)
     built = [
         _make_named(story, name, child, report) for name, child in report.mapping(stories).items()
     ]
-    return Crew(sound, {one.name: one for one in built if one is not None})
+    return Crew(valid, {one.name: one for one in built if one is not None})
 
 
 def build_targets(node: ConfigNode, report: Report) -> tuple[Target, ...]:
-    """Where notifications are sent; each target has its own name, which identifies its queue."""
+    """The targets of notifications; their names must differ, because they identify the queues."""
     found: dict[str, Target] = {}
     for item in report.items(node):
         target = build_part(item, TARGETS, report)
@@ -413,14 +413,14 @@ def build_targets(node: ConfigNode, report: Report) -> tuple[Target, ...]:
 
 
 def _make_named(make: Callable[..., T], name: str, place: ConfigNode, report: Report) -> T | None:
-    """A manifest under its name."""
+    """The manifest of an agent or story, whose name is its key in the file."""
     fields = {field: one for field, one in fields_of(make).items() if field != "name"}
     nodes = report.mapping(place, fields)
     if place.value is not None and not isinstance(place.value, dict):
         return None
     before = report.added
     given = {field: child.plain() for field, child in nodes.items() if child.value is not None}
-    # What every manifest needs is a name: a placeholder is used, so that other problems are reported, too.
+    # Placeholders replace missing or invalid required fields, so that other problems are reported, too.
     instead = {field: "unknown" for field, one in fields.items() if one.default is REQUIRED}
     for field in instead:
         if field not in given:
@@ -431,7 +431,7 @@ def _make_named(make: Callable[..., T], name: str, place: ConfigNode, report: Re
 
 
 def _chain(place: ConfigNode) -> tuple[str, ...]:
-    """An agent's fallbacks as far as they can be read, whatever else is wrong with it."""
+    """The fallbacks of an agent as far as they are readable, even if the agent has other problems."""
     value = place.value if isinstance(place.value, dict) else {}
     items = value.get("fallback_chain", ConfigNode(None)).plain()
     return tuple(i for i in items if isinstance(i, str) and i) if isinstance(items, list) else ()
@@ -447,7 +447,7 @@ def _plain_values(nodes: dict[str, ConfigNode], report: Report) -> dict[str, Any
     return given
 
 
-# The sections below have the arguments of their values: `wraps` passes the signature on.
+# `wraps` gives the functions below the signature of the value that they check.
 
 
 @wraps(Interventions, assigned=(), updated=())
@@ -468,14 +468,14 @@ def time_rules(**given: Any) -> Timeouts:
 
 
 def build_section(make: Callable[..., T], node: ConfigNode, report: Report) -> T | None:
-    """The section that `make` builds; `None`: it is wrong, which is reported."""
+    """The section that `make` builds; `None` if it has problems, which are reported."""
     nodes = report.mapping(node, fields_of(make))
     given = {name: child.plain() for name, child in nodes.items()}
     return construct(make, given, nodes, node, report)
 
 
 def build_second_opinion(node: ConfigNode, report: Report) -> SecondOpinion | None:
-    """The section; `None`: there is none, or it is wrong, which is reported."""
+    """The section; `None` if there is none or it has problems, which are reported."""
     keys = node.value if isinstance(node.value, dict) else {}
     if node.value is not None and ("command" in keys) == ("model" in keys):
         report.mapping(node, fields_of(second_opinion))
@@ -505,7 +505,7 @@ def _add(path: str, node: ConfigNode, report: Report, found: list[Open]) -> None
 
 
 def _check_node(path: str, limit_dollars: Any = None, circuit: Any = None) -> Open:
-    """Checks a node as the command does."""
+    """A node of the budgets, with the checks of the command `switchgear budgets`."""
     limit = None
     if limit_dollars is not None:
         dollars = values.check_number("budgets.limit_dollars", limit_dollars)
@@ -524,7 +524,7 @@ ON_TROUBLE = ("admit", "refuse")
 
 @wraps(Hooks, assigned=(), updated=())
 def hooks_of(**given: Any) -> Hooks:
-    """Checks the values as the parts of a policy do."""
+    """How the hooks of agents decide."""
     made = Hooks(**given)
     if made.story is not None:
         checked_name(values.check_text("Hooks.story", made.story))
@@ -535,7 +535,7 @@ def hooks_of(**given: Any) -> Hooks:
 
 
 def build_loops(node: ConfigNode, report: Report) -> dict[str, LoopPreset]:
-    """The presets by their names; one may extend a built-in preset, or one that comes before it."""
+    """The loop presets by name; a preset may extend a built-in preset or an earlier one."""
     built: dict[str, LoopPreset] = {}
     fields = fields_of(loop_preset)
     for name, child in report.mapping(node).items():
@@ -610,6 +610,6 @@ def operations(
 
 
 def build_operations(node: ConfigNode, report: Report) -> tuple[CircuitPolicy, ...]:
-    """The rule for `op/*`, if the section is there; it comes after those of `circuits`."""
+    """The policy for `op/*` if the section exists; it comes after those of `circuits`."""
     policy = None if node.value is None else build_section(operations, node, report)
     return () if policy is None else (CircuitPolicy("op/*", policy),)

@@ -1,4 +1,4 @@
-"""TOML to nodes with lines. `tomllib` gives values without places, so each statement is parsed once more."""
+"""Parses TOML to nodes with lines. `tomllib` returns no lines, so each statement is parsed again alone."""
 
 import contextlib
 import datetime as dt
@@ -28,7 +28,7 @@ def parse_toml(text: str, report: Report) -> ConfigNode:
     except ValueError as error:  # also numbers with too many digits
         found = _AT_LINE.search(str(error))
         line = None if found is None else int(found[1] or text.count("\n") + 1)
-        # The place stands in front of the message.
+        # The report puts the line before the message.
         what = _AT_LINE.sub("", str(error)).encode("ascii", "backslashreplace").decode()
         report.fail(line, f"not valid TOML: {what}")
     except RecursionError:
@@ -49,7 +49,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 def _node(  # noqa: PLR0917  a value and where it stands
     value: Any, path: Path, key: str, line: int, lines: dict[Path, int], report: Report
 ) -> ConfigNode:
-    """The value and all below it; what has no line of its own has that of its table."""
+    """The value and everything below it; a value without a line of its own has that of its table."""
     line = lines.get(path, line)
     if isinstance(value, dict | list):
         nodes = {
@@ -72,25 +72,25 @@ def _children(value: Any) -> Any:
 def _lines_of(text: str) -> dict[Path, int]:
     """The line on which each table, key and item of a valid document begins.
 
-    A statement is as many lines as it takes until `tomllib` accepts them; so is an item of an array.
-    Lines are a courtesy: a very long text, which would be parsed again and again, ends the search.
+    Lines are added to a statement, or to an item of an array, until `tomllib` accepts them. For a very
+    long text this would take too long, so the search ends early and later values have no lines.
     """
     lines: dict[Path, int] = {}
     counts: dict[Path, int] = {}
-    """How many tables each array of tables has so far."""
+    """The number of tables that each array of tables has so far."""
     table: Path = ()
-    statement, begun, effort = "", 1, 4 * len(text) + 1_000_000
-    array, items, item, item_begun = table, 0, "", 1
+    statement, first_line, effort = "", 1, 4 * len(text) + 1_000_000
+    array, items, item, item_line = table, 0, "", 1
     for number, line in enumerate(text.split("\n"), 1):
         if not statement:
-            begun, array, items, item = number, (), 0, ""
+            first_line, array, items, item = number, (), 0, ""
         statement += f"{line}\n"
         if array:
             item += f"{line}\n"
             with contextlib.suppress(ValueError):
                 more = len(tomllib.loads(f"x = [{item}]")["x"])
-                lines.update({(*array, items + each): item_begun for each in range(more)})
-                items, item, item_begun = items + more, "", number + 1
+                lines.update({(*array, items + each): item_line for each in range(more)})
+                items, item, item_line = items + more, "", number + 1
                 continue
         effort -= len(statement)
         if effort < 0:
@@ -98,38 +98,38 @@ def _lines_of(text: str) -> dict[Path, int]:
         try:
             found = tomllib.loads(statement)
         except ValueError:
-            if begun == number:
+            if first_line == number:
                 with contextlib.suppress(ValueError):  # the beginning of an array
                     array, first = _only_path(table, tomllib.loads(f"{statement}]"))
-                    items, item_begun = len(first), number + 1
+                    items, item_line = len(first), number + 1
             continue
         if statement.lstrip().startswith("["):
             names, last = _only_path((), found)
             table = ()
             for depth, name in enumerate(names, 1):
                 table = (*table, name)
-                lines.setdefault(table, begun)
+                lines.setdefault(table, first_line)
                 if last and depth == len(names):  # [[name]]
                     counts[table] = counts.get(table, 0) + 1
                 if table in counts:
                     table = (*table, counts[table] - 1)
-                    lines.setdefault(table, begun)
+                    lines.setdefault(table, first_line)
         else:
-            _place(found, table, begun, lines)
+            _add_lines(found, table, first_line, lines)
         statement = ""
     return lines
 
 
 def _only_path(path: Path, value: Any) -> tuple[Path, Any]:
-    """The keys of a statement that has one value, below a path, and that value."""
+    """The path and the value of a statement that has one value."""
     while isinstance(value, dict) and value:
         [(name, value)] = value.items()
         path = (*path, name)
     return path, value
 
 
-def _place(value: Any, path: Path, line: int, lines: dict[Path, int]) -> None:
+def _add_lines(value: Any, path: Path, line: int, lines: dict[Path, int]) -> None:
     if isinstance(value, dict | list):
         for name, child in _children(value):
             below = (*path, name)
-            _place(child, below, lines.setdefault(below, line), lines)
+            _add_lines(child, below, lines.setdefault(below, line), lines)

@@ -28,11 +28,11 @@ from switchgear._opinion.opinion import SecondOpinion
 from switchgear._system.files import read_private, read_regular, state_folder, write_private
 
 VARIABLE = "SWITCHGEAR_TRUST"
-"""For the command, not for hooks: `1`, or digests of files, separated by commas."""
+"""Trusts files for commands, not for hooks: `1`, or digests of files, separated by commas."""
 ALLOWED = ("SWITCHGEAR_*", "REDIS_*", "VALKEY_*", "HOME", "USER", "TMPDIR", "XDG_*", "CI")
 """Environment variables that a project's file may read; others need `switchgear trust --allow-var`."""
 NEVER = frozenset({"SWITCHGEAR_TOKEN"})
-"""Not for files at all: the operator token."""
+"""Variables that no project's file may read: the operator token."""
 _LARGEST_RECORD = 8 * LARGEST_BYTES
 _USED = re.compile(r"(?<!\$)\$\{([A-Za-z_]\w*)\}", re.ASCII)
 _EXPANDED = ("store", "operator_token_sha256", "sinks")
@@ -41,7 +41,7 @@ _COMMAND_KEYS = frozenset({"command", "escalate", "run"})
 
 
 class NotTrusted(SwitchgearError):
-    """A configuration file that cannot be trusted. `args` are the file, why, and what to do."""
+    """A configuration file that cannot be trusted. `args` are the file, the reason, and what to do."""
 
     args: tuple[str, str, str]
 
@@ -51,14 +51,14 @@ class NotTrusted(SwitchgearError):
 
 
 class Trusted(NamedTuple):
-    """What the user has trusted of one file."""
+    """The content of one file that the user has trusted."""
 
     path: str
     digest: str
     text: str
     """The whole file as it was then."""
     variables: tuple[str, ...] = ()
-    """Environment variables beyond `ALLOWED` that the user lets it read."""
+    """Environment variables beyond `ALLOWED` that the user allows the file to read."""
     at_s: float = 0.0
 
 
@@ -71,13 +71,13 @@ class FilePowers(NamedTuple):
     """Network addresses."""
     files: tuple[str, ...]
     variables: tuple[str, ...]
-    """Those whose values become a part of an address or a path: `${NAME}`."""
+    """Variables whose values become a part of an address or a path: `${NAME}`."""
     named: tuple[str, ...]
-    """Those that hold a secret or an address as a whole, such as `secret_env`."""
+    """Variables that contain a whole secret or address, from keys such as `secret_env`."""
 
 
 def key_path(path: str) -> str:
-    """The path by which a file is known: its folder without links, its own name as it is."""
+    """The path that identifies a file: links in its folder are resolved, the file itself is not."""
     full = os.path.abspath(os.path.expanduser(path))
     return os.path.join(os.path.realpath(os.path.dirname(full)), os.path.basename(full))
 
@@ -90,7 +90,7 @@ def is_own(path: str) -> bool:
 
 
 def content(path: str) -> bytes | None:
-    """What a configuration file holds; `None`: it cannot be read, or is no regular file."""
+    """The content of a configuration file; `None` if it is unreadable, too large or no regular file."""
     try:
         data = read_regular(path, LARGEST_BYTES + 1)
     except (OSError, ValueError):
@@ -99,7 +99,7 @@ def content(path: str) -> bytes | None:
 
 
 def digest_of(path: str, data: bytes) -> str:
-    """The SHA-256 of what Switchgear reads in a file: of `pyproject.toml` only its own table."""
+    """The SHA-256 of the content that Switchgear reads: in a `pyproject.toml`, only its own table."""
     from hashlib import sha256  # noqa: PLC0415  not needed without a configuration
 
     if os.path.basename(path) == PROJECT:
@@ -108,7 +108,7 @@ def digest_of(path: str, data: bytes) -> str:
 
 
 def _table_in(data: bytes) -> Any:
-    """The table `[tool.switchgear]`; what cannot be parsed stands for itself."""
+    """The table `[tool.switchgear]`; content that cannot be parsed is returned as a text."""
     import tomllib  # noqa: PLC0415  only for TOML
 
     try:
@@ -123,21 +123,21 @@ def trust_folder() -> str:
 
 
 def record_of(path: str) -> Trusted | None:
-    """The trusted content of a file; `None`: none, or no valid record."""
+    """The trusted content of a file; `None`: there is no valid record."""
     path = key_path(path)
     if _lies_in(trust_folder(), os.path.dirname(path)):
         return None  # a project could bring its own records
-    return _load_record(read_private(_place(path), _LARGEST_RECORD), path)
+    return _load_record(read_private(_record_path(path), _LARGEST_RECORD), path)
 
 
 def _lies_in(folder: str, project: str) -> bool:
-    """Whether a folder of the user is in a project; a folder around the home is not a project."""
+    """Whether a folder of the user is in a project; a folder that contains the home is no project."""
     around = os.path.join(project, "")
     home = os.path.join(os.path.realpath(os.path.expanduser("~")), "")
     return os.path.realpath(folder).startswith(around) and not home.startswith(around)
 
 
-def _place(path: str) -> str:
+def _record_path(path: str) -> str:
     from hashlib import sha256  # noqa: PLC0415
 
     name = sha256(path.encode(errors="surrogateescape")).hexdigest()
@@ -173,11 +173,11 @@ def records() -> list[Trusted]:
 
 
 def trust_file(path: str, *, variables: Iterable[str] = (), expected: str | None = None) -> Trusted:
-    """Trust a configuration file as it is now: the one function by which files become trusted.
+    """Trust the current content of a configuration file; no other function makes a file trusted.
 
-    `variables` are environment variables beyond `ALLOWED` that it may read; those that were allowed
-    before stay so. `expected` is the digest of the content that a person was shown; other content is
-    not trusted. Raises `NotTrusted`, `ConfigError` for a file that cannot be used, OSError.
+    `variables` are environment variables beyond `ALLOWED` that the file may read, in addition to those
+    that were allowed before. `expected` is the digest of the content that a person was shown; other
+    content is not trusted. Raises `NotTrusted`, `ConfigError` for a file that cannot be used, OSError.
     """
     path = key_path(path)
     data = content(path)
@@ -199,22 +199,22 @@ def trust_file(path: str, *, variables: Iterable[str] = (), expected: str | None
     if _lies_in(trust_folder(), os.path.dirname(path)):
         why = f"the record would lie in {trust_folder()}, inside the project"
         raise NotTrusted(path, why, "set XDG_STATE_HOME to a folder outside the project")
-    write_private(_place(path), json.dumps(made._asdict()).encode())
+    write_private(_record_path(path), json.dumps(made._asdict()).encode())
     return made
 
 
 def revoke(path: str) -> bool:
-    """Trust a file no longer; false: it was not trusted. Raises OSError."""
-    was = record_of(path) is not None
-    place = _place(key_path(path))
-    if os.path.lexists(place):
-        write_private(place, b"null")  # distinguishes it from a record that something else removed
-    return was
+    """Stop trusting a file; returns whether it was trusted. Raises OSError."""
+    was_trusted = record_of(path) is not None
+    record = _record_path(key_path(path))
+    if os.path.lexists(record):
+        write_private(record, b"null")  # unlike a record that was removed
+    return was_trusted
 
 
 def is_lost(path: str) -> bool:
-    """Whether there is no record of a file at all, not even that it was revoked."""
-    return not os.path.lexists(_place(key_path(path)))
+    """Whether a file has no record, not even a revoked one."""
+    return not os.path.lexists(_record_path(key_path(path)))
 
 
 def may_read(name: str, allowed: Iterable[str] = ()) -> bool:
@@ -243,7 +243,7 @@ def variables_in(path: str, text: str) -> list[str]:
 
 
 def used_variables(root: ConfigNode) -> Iterator[tuple[ConfigNode, str]]:
-    """Each use of an environment variable as `${NAME}`, whose value becomes a part of the text."""
+    """Each use of an environment variable as `${NAME}`, with its node."""
     for _, node in _scalars(root):
         if node.key.startswith(_EXPANDED):
             for name in _USED.findall(node.value):
@@ -251,8 +251,8 @@ def used_variables(root: ConfigNode) -> Iterator[tuple[ConfigNode, str]]:
 
 
 def show(path: str, text: str) -> FilePowers:
-    """What a file would run, call, write and read. Raises `ConfigError` for what cannot be parsed."""
-    from switchgear._text.redact import redact  # noqa: PLC0415  only for a person
+    """What a file would run, call, write and read. Raises `ConfigError` if it cannot be parsed."""
+    from switchgear._text.redact import redact  # noqa: PLC0415  only for a command
 
     root = read_document(path, Report(path), text)
     commands: list[str] = []
@@ -277,7 +277,7 @@ def show(path: str, text: str) -> FilePowers:
 
 
 def _model_address(root: ConfigNode) -> str:
-    """Where the model of a second opinion is called, and what it is sent."""
+    """The address of the model for second opinions, and what is sent to it."""
     section = root.value["second_opinion"].plain() if isinstance(root.value, dict) else {}
     api = "openai" if section.get("api") == "openai" else "anthropic"
     settings = SecondOpinion(api=api, base_url_env=section.get("base_url_env"))
@@ -298,24 +298,24 @@ def _scalars(node: ConfigNode, key: str = "") -> Iterator[tuple[str, ConfigNode]
 
 
 class Effective(NamedTuple):
-    """The configuration in effect, and what has no effect."""
+    """The configuration in effect, and files without effect."""
 
     config: Config = DEFAULT
     path: str | None = None
-    """The file that it comes from; `None`: from none."""
+    """The file of the configuration; `None`: there is none."""
     notices: tuple[str, ...] = ()
-    """Files that have no effect: which, why, and what to type."""
+    """Messages about files without effect: which, why, and what to type."""
     trusted: Trusted | None = None
-    """The record by which a project's file is in effect."""
+    """The record that makes a project's file trusted."""
     changed: str = ""
-    """The digest of a file that differs from its trusted copy, which is in effect; `-`: it is gone."""
+    """The digest of a file that differs from its trusted copy, which is in effect; `-`: the file is gone."""
 
 
 def effective_config(start: str | None = None, *, for_command: bool = False) -> Effective:
     """The configuration in effect for the folder `start`. Raises `ConfigError`.
 
-    `for_command`: a person typed a command, so SWITCHGEAR_CONFIG and SWITCHGEAR_TRUST are theirs.
-    For hooks they are not: an agent may take its environment from the project.
+    With `for_command`, SWITCHGEAR_CONFIG and SWITCHGEAR_TRUST are trusted, because a person typed the
+    command. Hooks do not trust them, because an agent may take its environment from the project.
     """
     named = named_config()
     if named is not None and for_command:
@@ -323,12 +323,12 @@ def effective_config(start: str | None = None, *, for_command: bool = False) -> 
     notices: list[str] = []
     if named is not None and not has_our_table(named):
         notices.append(f"SWITCHGEAR_CONFIG is {named}: there is no such file")
-    for place in (*([named] if named else ()), *candidates(start)):
-        if is_own(place):
-            if has_our_table(place):
-                return Effective(load_config(place), place, tuple(notices))
+    for path in (*([named] if named else ()), *candidates(start)):
+        if is_own(path):
+            if has_our_table(path):
+                return Effective(load_config(path), path, tuple(notices))
             continue
-        found = _project_file(place, notices, for_command=for_command)
+        found = _project_file(path, notices, for_command=for_command)
         if found is not None:
             return found._replace(notices=tuple(notices))
     own = user_config()
@@ -338,12 +338,12 @@ def effective_config(start: str | None = None, *, for_command: bool = False) -> 
 
 
 def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effective | None:
-    """A project's file, if it is in effect; else a message about it is added to the notices."""
-    there = has_our_table(path)
+    """A project's file, if it is in effect; otherwise a message about it is added to the notices."""
+    exists = has_our_table(path)
     record = record_of(path)
-    if record is None and not there:
+    if record is None and not exists:
         return None
-    data = content(path) if there else None
+    data = content(path) if exists else None
     digest = "-" if data is None else digest_of(path, data)
     names = () if record is None else record.variables
 
@@ -358,10 +358,10 @@ def _project_file(path: str, notices: list[str], *, for_command: bool) -> Effect
         notices.append(f"{path} is not trusted and has no effect; {_how_to_trust(path)}")
         return None
     what = "is gone" if data is None else "has changed since you trusted it"
-    way_out = _how_to_trust(path)
+    remedy = _how_to_trust(path)
     if data is None:
-        way_out = f"to stop using it, run: switchgear trust --revoke {_quote_path(path)}"
-    notices.append(f"{path} {what}: the content that you trusted stays in effect; {way_out}")
+        remedy = f"to stop using it, run: switchgear trust --revoke {_quote_path(path)}"
+    notices.append(f"{path} {what}: the content that you trusted stays in effect; {remedy}")
     return Effective(load(record.text), path, (), record, digest)
 
 

@@ -1,7 +1,7 @@
-"""YAML to nodes with lines. Imported only for a YAML file, because importing PyYAML is slow.
+"""Parses YAML to nodes with lines. Import it only for a YAML file, because importing PyYAML is slow.
 
-The safe loader's graph of nodes is walked by hand: it has the lines, it shows duplicate keys,
-and aliases can be counted before they multiply.
+The safe loader's graph of nodes is walked here, because it has lines and duplicate keys, and because
+aliases can be counted before they multiply.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _SCALARS = {_TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"}
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at a depth that no configuration needs, before Python's stack would."""
+    """Stops at a depth that no configuration needs, before Python's stack overflows."""
 
     depth = 0
 
@@ -50,7 +50,7 @@ def parse_yaml(text: str, report: Report, most_values: int) -> ConfigNode:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         report.fail(line, f"not valid YAML: the character {text[error.position]!a}")
-    except Exception as error:  # noqa: BLE001  the parser's own slips on hostile text
+    except Exception as error:  # noqa: BLE001  the parser has defects on hostile text
         report.fail(None, f"not valid YAML: {shown(str(error))}")
     return (
         ConfigNode(None)
@@ -60,7 +60,7 @@ def parse_yaml(text: str, report: Report, most_values: int) -> ConfigNode:
 
 
 class _Walk:
-    """Turns the graph into a tree, counting."""
+    """Turns the graph into a tree, and limits the number of values."""
 
     def __init__(self, report: Report, most_values: int) -> None:
         self._report = report
@@ -103,7 +103,7 @@ class _Walk:
     def _merge_anchors(
         self, node: yaml.Node, line: int, key: str, depth: int
     ) -> dict[str, ConfigNode]:
-        """What `<<: *anchor` or `<<: [*one, *other]` brings in; the first of several wins."""
+        """The entries that `<<: *anchor` or `<<: [*one, *other]` merges; the first mapping wins."""
         sources = node.value if isinstance(node, SequenceNode) else [node]
         found: dict[str, ConfigNode] = {}
         for source in sources:
@@ -125,7 +125,7 @@ class _Walk:
         if not isinstance(node, ScalarNode) or node.tag not in _TEXTS | _SCALARS:
             self._report.fail(line, f"the tag {shown(node.tag)} is not allowed")
         if node.tag in _TEXTS:
-            if any("\ud800" <= sign <= "\udfff" for sign in node.value):
+            if any("\ud800" <= char <= "\udfff" for char in node.value):
                 self._report.add_unreadable(place, f"{node.value!a} has half of a surrogate pair")
                 return None
             return node.value

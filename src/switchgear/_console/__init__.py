@@ -1,5 +1,5 @@
-"""What people and programs see of an installation: JSON values, the HTTP API, metrics, the web page.
+"""The views of an installation: JSON values, the HTTP API, metrics, the web page.
 
-The command and the page show the same facts: both take them from `values`, `sessions`, `runs` and
+The command and the page show the same facts: both get them from `values`, `sessions`, `runs` and
 `sources`. Only `app`, `stream` and `process` need the extra `console` (Starlette, uvicorn).
 """

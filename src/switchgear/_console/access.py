@@ -1,8 +1,8 @@
-"""Which requests are answered: host, origin, token, rate. Pure, except for the clock that is passed in.
+"""Decides which requests are answered, by host, origin, token and rate. Pure: the time is an argument.
 
-- `Host` must name this server, so that a page of another site cannot reach it under another host
-  name that it points at this address (DNS rebinding).
-- `Origin`, where a browser sends one, must be this server's own page.
+- `Host` must name this server, so that a page of another site cannot reach it by a host name that
+  resolves to this address (DNS rebinding).
+- `Origin`, if a browser sends one, must be this server's own page.
 - A token in `Authorization: Bearer TOKEN` decides the role. Only digests are kept and compared.
 - No cookies are used: a browser adds nothing to a forged request that this server would accept.
 """
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 LONGEST_TOKEN = 200
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 2_000.0, 4_000.0
-"""How many requests one role may send from one address."""
+"""Rate and burst of the requests of one role from one address."""
 FAILURES_PER_S, FAILURES_AT_ONCE = 1.0, 200.0
-"""How many requests without a valid token are answered as such, for one address."""
+"""Rate and burst of requests without a valid token from one address; further requests get 429."""
 MOST_ADDRESSES = 10_000
 
 
@@ -41,14 +41,14 @@ class Denied(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """The SHA-256 digests of the accepted tokens, in hexadecimal; `None`: there is none."""
+    """The SHA-256 digests of the accepted tokens, in hexadecimal; `None`: no such token."""
 
     read: str | None
     client: str | None
     operator: str | None
 
     def role_of(self, token: str, operator_digest: str | None = None) -> Role | None:
-        """The role of a token. `operator_digest`: what the store demands; then only that one counts."""
+        """The role of a token. `operator_digest`, from the store, replaces the digest for operators."""
         given = digest(token)
         operator = operator_digest or self.operator
         found: Role | None = None
@@ -67,7 +67,7 @@ def digest(token: str) -> str:
 
 
 def bearer(header: str | None) -> str | None:
-    """The token of an `Authorization` header; `None`: it has none."""
+    """The token in an `Authorization` header; `None`: there is none."""
     scheme, _, token = (header or "").partition(" ")
     token = token.strip()
     return token if scheme.lower() == "bearer" and token else None
@@ -76,12 +76,12 @@ def bearer(header: str | None) -> str | None:
 class Places(NamedTuple):
     is_loopback: bool = True
     names: frozenset[str] = frozenset()
-    """Further names, in lower case, that the operator allows."""
+    """Further host names that the operator allows, in lower case."""
 
     def denied(self, headers: Mapping[str, str], *, is_page: bool = False) -> Denied | None:
         """Why a request with these headers is refused, by its `Host` and `Origin`.
 
-        `is_page`: it requests a file of the page, which contains no data, so a link on another site may lead there.
+        `is_page`: the request is for a file of the page. It contains no data, so other sites may link to it.
         """
         host = headers.get("host", "").lower()
         if not self._is_ours(_name_of(host)):
@@ -103,12 +103,12 @@ class Places(NamedTuple):
             address = ip_address(name)
         except ValueError:
             return False
-        # No name is resolved to reach an address, so no other site can be meant by it.
+        # An address is not resolved, so no other site can use it for DNS rebinding.
         return address.is_loopback or not self.is_loopback
 
 
 def _is_navigation(headers: Mapping[str, str]) -> bool:
-    """Whether a person follows a link in a browser; not a frame, a script or a form."""
+    """Whether the request is a navigation of the browser window, and not a frame, script or form."""
     mode, place = headers.get("sec-fetch-mode", ""), headers.get("sec-fetch-dest", "")
     return (mode.lower(), place.lower()) == ("navigate", "document")
 
@@ -127,7 +127,7 @@ def _is_port(text: str) -> bool:
 
 
 class RequestRate:
-    """Token buckets by key. Thread-safe; bounded: of too many keys the oldest are forgotten."""
+    """Token buckets by key. Thread-safe. If there are too many keys, the oldest are dropped."""
 
     def __init__(self, per_s: float, at_once: float) -> None:
         self._per_s, self._at_once = per_s, at_once
@@ -135,7 +135,7 @@ class RequestRate:
         self._left: dict[str, tuple[float, float]] = {}
 
     def allows(self, key: str, now_s: float) -> bool:
-        """Whether one more is allowed now; counts it."""
+        """Whether another request is allowed now; if so, it is counted."""
         with self._lock:
             left, at_s = self._left.pop(key, (self._at_once, now_s))
             left = min(self._at_once, left + max(0.0, now_s - at_s) * self._per_s)
@@ -159,4 +159,4 @@ SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-"""What every answer has. The page may load its own files only, and no page may frame it."""
+"""The headers of every response. The page may only load its own files, and may not be framed."""

@@ -1,8 +1,8 @@
-"""What the API does to circuits: acquire, record, override; each at most once per idempotency key.
+"""The write operations of the API, each at most once per idempotency key.
 
-A message goes to the store itself and fails when the store does: a breaker may continue without its
-store, an operator must know. With an idempotency key, the message and its answer are saved in one
-transaction, so a repeated request gets the first answer, also from another process.
+A message goes directly to the store and fails if the store fails: a breaker may continue without its
+store, but an operator must be informed. With an idempotency key, the message and its answer are saved in
+one transaction, so a repeated request gets the first answer, also from another process.
 """
 
 import json
@@ -27,7 +27,7 @@ from switchgear._console.permits import dump_permit, load_permit
 from switchgear._console.requests import answer_request, granted
 from switchgear._console.sessions import notes_of
 from switchgear._console.sources import NotFound, Sources
-from switchgear._console.values import finite, of_event, stands
+from switchgear._console.values import finite, of_event, standing_of
 from switchgear._core.errors import StoreCorrupt
 from switchgear._core.policy import Policy
 from switchgear._core.types import (
@@ -60,7 +60,7 @@ MOST_AT_ONCE = 1_000_000
 MOST_ITERATIONS = 10_000
 MAX_MICROS = 10**12
 ANSWERS = ("grant", "deny")
-"""A person's answer to a request of an agent."""
+"""The answers to a request of an agent."""
 VERDICTS = ("confirmed", "false_positive")
 """Whether the trip of an incident was right."""
 OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
@@ -75,7 +75,7 @@ OVERRIDES: dict[str, tuple[Mode | None, bool, bool]] = {
 
 
 class Conflict(ValueError):
-    """An idempotency key that was used for another request."""
+    """The idempotency key was used for another request."""
 
 
 class ApiAnswer(NamedTuple):
@@ -90,37 +90,39 @@ class Actions:
         self._sources = sources
 
     def acquire(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
-        """Acquire a permit. Returns whether the call is admitted."""
-        _only(given)
+        """Acquire a permit; the answer says whether the call is admitted."""
+        _check_fields(given)
 
         def body(done: Step) -> dict[str, Any]:
             permit = done.verdict.permit
             return {
-                **stands(name, done),
+                **standing_of(name, done),
                 "admitted": done.verdict.admitted,
                 "permit": None if permit is None else dump_permit(name, permit),
             }
 
-        return self._send(name, Acquire(), body, key=key, wanted=f"{name}\0acquire")
+        return self._send(name, Acquire(), body, key=key, content=f"{name}\0acquire")
 
     def record(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
-        """Record a result. Raises ValueError for what is no result."""
+        """Record a result. Raises ValueError for an invalid result."""
         message = record_of(name, given)
-        wanted = f"{name}\0record {message!r}"
-        return self._send(name, message, _with_events(name), key=key, wanted=wanted)
+        content = f"{name}\0record {message!r}"
+        return self._send(name, message, _with_events(name), key=key, content=content)
 
     def override(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
         """Override a circuit that exists. Raises ValueError, `NotFound`."""
-        order = override_of(given, self._sources.panel.store.inner.now_s())
+        message = override_of(given, self._sources.panel.store.inner.now_s())
         policy = self._policy(name, must_exist=given.get("create") is not True)
-        if order.probe:
+        if message.probe:
             check_probes(name, policy)
-        wanted = _wanted(name, "override", given)
-        return self._send(name, order, _with_events(name), key=key, wanted=wanted, policy=policy)
+        content = _content(name, "override", given)
+        return self._send(
+            name, message, _with_events(name), key=key, content=content, policy=policy
+        )
 
     def intervene(self, name: str, given: Mapping[str, Any], key: str | None = None) -> ApiAnswer:
         """Help or stop a session. Raises ValueError, `NotFound`, `NotPossible`."""
-        _only(given, "action", "by", "why", "hint", "for_s")
+        _check_fields(given, "action", "by", "why", "hint", "for_s")
         action, author, plan = self._intervention(given, INTERVENTIONS)
         for_s = _number(given, "for_s", LONGEST_HOLD_S)
         if for_s is not None:
@@ -129,13 +131,13 @@ class Actions:
         def work() -> dict[str, Any]:
             return {"session": name, "done": self._intervene(name, action, plan, author)}
 
-        return self._once(key, _wanted(name, "intervene", given), work)
+        return self._once(key, _content(name, "intervene", given), work)
 
     def intervene_run(
         self, name: str, given: Mapping[str, Any], key: str | None = None
     ) -> ApiAnswer:
         """Help or stop a run. Raises ValueError, `RunUnreadable`, `NotPossible`."""
-        _only(given, "action", "by", "why", "hint", "for_s", "iterations", "cost_micros")
+        _check_fields(given, "action", "by", "why", "hint", "for_s", "iterations", "cost_micros")
         action, author, plan = self._intervention(given, RUN_ACTIONS)
         more = Extension(
             _number(given, "for_s", LONGEST_HOLD_S) or 0.0,
@@ -152,14 +154,14 @@ class Actions:
             )
             return {"run": record.id, "done": done}
 
-        return self._once(key, _wanted(record.id, "intervene run", given), work)
+        return self._once(key, _content(record.id, "intervene run", given), work)
 
     def close_incident(
         self, name: str, given: Mapping[str, Any], key: str | None = None
     ) -> ApiAnswer:
         """Close an incident. Raises ValueError, `IncidentTrouble`."""
-        _only(given, "verdict", "by", "why")
-        by, why = who_and_why(given)
+        _check_fields(given, "verdict", "by", "why")
+        by, why = author_and_reason(given)
         verdict = None if given.get("verdict") is None else _choice(given, "verdict", VERDICTS)
 
         def work() -> dict[str, Any]:
@@ -169,14 +171,14 @@ class Actions:
             self._transact(circuit, lambda tx: tx.apply(circuit, policy, audit))
             return {"incident": name, "done": "closed"}
 
-        return self._once(key, _wanted(name, "close", given), work)
+        return self._once(key, _content(name, "close", given), work)
 
     def answer_request(
         self, name: str, given: Mapping[str, Any], key: str | None = None
     ) -> ApiAnswer:
         """Grant or deny a request of an agent. Raises ValueError, `RequestMissing`."""
-        _only(given, "action", "by", "why")
-        by, why = who_and_why(given)
+        _check_fields(given, "action", "by", "why")
+        by, why = author_and_reason(given)
         grant = _choice(given, "action", ANSWERS) == "grant"
 
         def work() -> dict[str, Any]:
@@ -184,7 +186,7 @@ class Actions:
             more = f"; {granted(self._transact, found)}" if grant else ""
             return {"request": found.id, "done": f"{found.wish} {found.state}{more}"}
 
-        return self._once(key, _wanted(name, "answer", given), work)
+        return self._once(key, _content(name, "answer", given), work)
 
     def _intervention(
         self, given: Mapping[str, Any], actions: tuple[str, ...]
@@ -193,11 +195,11 @@ class Actions:
         plan, hint = self._sources.config.interventions, _text(given, "hint")
         if hint is not None:
             plan = plan._replace(hint=redact(hint, 2000))
-        return action, Author(*who_and_why(given), audited=True), plan
+        return action, Author(*author_and_reason(given), audited=True), plan
 
-    def _once(self, key: str | None, wanted: str, work: Callable[[], dict[str, Any]]) -> ApiAnswer:
-        """Do what consists of several transactions; with a key, a repetition gets the first answer."""
-        request = _digest(wanted)
+    def _once(self, key: str | None, content: str, work: Callable[[], dict[str, Any]]) -> ApiAnswer:
+        """Do work of several transactions; a repeated request with the same key gets the first answer."""
+        request = _digest(content)
         if key is not None:
             kept = self._transact(_note_name(key), lambda tx: _earlier_answer(tx.note, request))
             if kept is not None:
@@ -228,19 +230,19 @@ class Actions:
         return intervene(self._transact, view, action, evidence=notes, plan=plan, author=author)
 
     def _transact(self, name: str, work: Callable[[Transaction], Any]) -> Any:
-        """Do `work` in the store itself, and call the sinks after it."""
+        """Do `work` directly in the store, and call the sinks after it."""
         events: list[Event] = []
         done = RecordingStore(self._sources.panel.store.inner, events).transact(name, work)
         emit(events, tuple(self._sources.config.sinks))
         return done
 
     def _policy(self, name: str, *, must_exist: bool = False) -> Policy:
-        """The policy that judges: the stored one, else the configured one, else the default."""
+        """The policy of a circuit: the stored one, else the configured one, else the default."""
         checked_name(name)
         try:
             found = self._sources.panel.store.inner.get(name)
         except StoreCorrupt:
-            found = None  # it exists, and the message repairs it
+            found = None  # the circuit exists, and the message repairs it
         else:
             if found is None and must_exist:
                 raise NotFound(f'there is no circuit {name!r}; to create it, add "create": true')
@@ -255,24 +257,24 @@ class Actions:
         body_of: Callable[[Step], dict[str, Any]],
         *,
         key: str | None,
-        wanted: str,
+        content: str,
         policy: Policy | None = None,
     ) -> ApiAnswer:
         panel = self._sources.panel
         store = panel.store.inner
-        judged = policy or self._policy(name)
+        effective = policy or self._policy(name)
         panel.store.operator.keep_in(store)
         if key is None:
-            done = store.apply(name, judged, message, store.now_s())
+            done = store.apply(name, effective, message, store.now_s())
             emit(done.events, tuple(self._sources.config.sinks))
             return ApiAnswer(finite(body_of(done)))
-        request = _digest(wanted)
+        request = _digest(content)
 
         def work(tx: Transaction) -> ApiAnswer:
             kept = _earlier_answer(tx.note, request)
             if kept is not None:
                 return ApiAnswer(kept, is_replay=True)
-            body = finite(body_of(tx.apply(name, judged, message)))
+            body = finite(body_of(tx.apply(name, effective, message)))
             _keep(tx, request, body)
             return ApiAnswer(body)
 
@@ -281,15 +283,15 @@ class Actions:
 
 
 def operator_digest(sources: Sources) -> str | None:
-    """The digest of the token that overrides need; `None`: the store demands none."""
+    """The digest of the token that overrides need; `None`: they need none."""
     lock, store = sources.panel.store.operator, sources.panel.store.inner
     lock.keep_in(store)
     return store.operator_digest() or lock.digest
 
 
-def _wanted(name: str, what: str, given: Mapping[str, Any]) -> str:
-    """What a request asks for, as a text: two requests with one key must be equal in it."""
-    return f"{name}\0{what} {json.dumps(dict(given), sort_keys=True)}"
+def _content(name: str, action: str, given: Mapping[str, Any]) -> str:
+    """The content of a request as a text; requests with the same key must have the same content."""
+    return f"{name}\0{action} {json.dumps(dict(given), sort_keys=True)}"
 
 
 def _note_name(key: str) -> str:
@@ -306,7 +308,7 @@ def _keep(tx: Transaction, request: str, body: dict[str, Any]) -> None:
 
 
 def _earlier_answer(note: str | None, request: str) -> dict[str, Any] | None:
-    """The answer that this request got before; `None`: none. Raises `Conflict`."""
+    """The earlier answer to a request; `None`: there is none. Raises `Conflict`."""
     try:
         kept = json.loads(note or "null")
     except (ValueError, RecursionError):
@@ -322,17 +324,19 @@ def _earlier_answer(note: str | None, request: str) -> dict[str, Any] | None:
 
 def _with_events(name: str) -> Callable[[Step], dict[str, Any]]:
     def body(done: Step) -> dict[str, Any]:
-        return {**stands(name, done), "events": [of_event(event) for event in done.events]}
+        return {**standing_of(name, done), "events": [of_event(event) for event in done.events]}
 
     return body
 
 
-# From JSON to messages
+# Parsing requests
 
 
 def record_of(name: str, given: Mapping[str, Any]) -> Record:
     """The message that records a result. Raises ValueError."""
-    _only(given, "outcome", "seconds", "error", "retry_after_s", "cost_micros", "count", "permit")
+    _check_fields(
+        given, "outcome", "seconds", "error", "retry_after_s", "cost_micros", "count", "permit"
+    )
     outcomes = {"success": True, "failure": False, "ignored": None}
     outcome = _choice(given, "outcome", outcomes)
     error, retry_s = _text(given, "error"), _number(given, "retry_after_s", LONGEST_HOLD_S)
@@ -352,9 +356,9 @@ def record_of(name: str, given: Mapping[str, Any]) -> Record:
 
 
 def override_of(given: Mapping[str, Any], now_s: float) -> Override:
-    _only(given, "action", "by", "why", "for_s", "create")
+    _check_fields(given, "action", "by", "why", "for_s", "create")
     mode, reset, probe = OVERRIDES[_choice(given, "action", OVERRIDES)]
-    by, why = who_and_why(given)
+    by, why = author_and_reason(given)
     for_s = _number(given, "for_s", LONGEST_HOLD_S)
     if for_s is not None and (mode in {None, Mode.AUTO} or for_s <= 0):
         raise ValueError("for_s must be more than 0, and belongs to a hold")
@@ -364,8 +368,8 @@ def override_of(given: Mapping[str, Any], now_s: float) -> Override:
     return Override(by, why, mode, reset, until_s=until_s, probe=probe)
 
 
-def who_and_why(given: Mapping[str, Any]) -> tuple[str, str]:
-    """Author and reason, redacted: they are stored and shown. Raises ValueError."""
+def author_and_reason(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Author and reason, redacted because they are stored and shown. Raises ValueError."""
     found = []
     for field in ("by", "why"):
         text = redact(_text(given, field) or "")
@@ -377,7 +381,7 @@ def who_and_why(given: Mapping[str, Any]) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def _only(given: Mapping[str, Any], *fields: str) -> None:
+def _check_fields(given: Mapping[str, Any], *fields: str) -> None:
     unknown = [field for field in given if field not in fields]
     if unknown:
         known = f"; known are {', '.join(fields)}" if fields else ""

@@ -1,7 +1,7 @@
 """The HTTP application: the API of `endpoints`, the event stream, metrics and the files of the page.
 
-Answers are JSON, except the stream, metrics and diffs. Errors are `{"error": sentence, "code": word}`.
-Every request passes `access` first; what is refused is counted.
+Responses are JSON, except the stream, metrics and diffs. Errors are `{"error": sentence, "code": word}`.
+Every request is checked by `access` first; refused requests are counted.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ from switchgear._text.glob import matcher
 LARGEST_BODY = 64 * 1024
 MOST_LISTED = 10_000
 DIGEST_S = 1.0
-"""For how many seconds the digest that the store demands is remembered."""
+"""Seconds for which the digest of the store's operator token is cached."""
 PAGES = (
     "now",
     "circuit",
@@ -93,7 +93,7 @@ class ApiProblem(Exception):
 
 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer in JSON: ASCII, without numbers that JSON does not have."""
+    """A response in JSON: ASCII, with null for numbers that JSON does not have."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
     return Response(text, status, dict(headers or {}), media_type="application/json")
 
@@ -105,7 +105,7 @@ def as_error(
 
 
 class Console:
-    """The handlers of requests: by the name of the endpoint, or `read` and `act`."""
+    """The handlers of requests: methods with the name of the endpoint, or `read` and `act`."""
 
     def __init__(self, sources: Sources, tokens: Tokens, places: Places) -> None:
         self.sources = sources
@@ -120,14 +120,14 @@ class Console:
         self._now_lock = asyncio.Lock()
 
     def _count_event(self, entry: Entry) -> None:
-        """Count an event, and recompute what needs attention."""
+        """Count an event, and drop the cached *Now*."""
         self.metrics_text.record(entry.event)
         self._now = None
 
     # Tokens
 
     async def role_of(self, token: str) -> Role | None:
-        """The role of a token. The store's digest, where it has one, is the only operator token."""
+        """The role of a token. If the store has a digest, it is that of the only operator token."""
         at_s, digest = self._digest
         if time.monotonic() - at_s > DIGEST_S:
             try:
@@ -137,7 +137,7 @@ class Console:
             self._digest = (time.monotonic(), digest)
         return self.tokens.role_of(token, digest)
 
-    # Reading
+    # Handlers
 
     async def now(self, _request: Request) -> Response:
         """What needs attention; computed at most once a second for all clients."""
@@ -152,17 +152,17 @@ class Console:
     async def circuits(self, request: Request) -> Response:
         limit = _int(request, "limit", MOST_LISTED)
         glob, state = _glob(request), request.query_params.get("state")
-        matches, behind = matcher(glob), request.query_params.get("after_name", "")
+        matches, after_name = matcher(glob), request.query_params.get("after_name", "")
         rows = sorted((await self.hub.known()).items())
         found = [
             row for name, row in rows if matches(name) and (state is None or state_of(row) == state)
         ]
-        rest = [row for row in found if row["name"] > behind]
+        rest = [row for row in found if row["name"] > after_name]
         more = rest[limit - 1]["name"] if len(rest) > limit else None
         return as_json({"circuits": rest[:limit], "next": more, "total": len(found)})
 
     async def events(self, request: Request) -> Response:
-        """Events: as a stream, or those behind a cursor as a list."""
+        """The events after a cursor, as a stream or as a list."""
         after = request.headers.get("last-event-id") or request.query_params.get("after") or None
         if after is not None:
             try:
@@ -183,12 +183,12 @@ class Console:
         )
 
     async def read(self, endpoint: Endpoint, request: Request) -> Response:
-        """Answer with what one of the `READERS` returns: a text, or a value as JSON."""
+        """Respond with the result of one of the `READERS`: a text, or a value as JSON."""
         found = await asyncio.to_thread(READERS[endpoint.name], self.sources, request)
         return PlainTextResponse(found) if isinstance(found, str) else as_json(found)
 
     async def role(self, request: Request) -> Response:
-        """What the token allows, and what the page shows about the server."""
+        """The role of the token, and the facts about the server that the page shows."""
         role: Role = request.scope["switchgear.role"]
         label = self.sources.panel.store.label
         return as_json({"role": role.name.lower(), "store": label, "root": str(self.sources.root)})
@@ -204,9 +204,9 @@ class Console:
         return as_json({**facts, "console": True, "problem": self.hub.problem})
 
     async def act(self, endpoint: Endpoint, request: Request) -> Response:
-        """Do what a POST requests: the method of `Actions` with the endpoint's name."""
+        """Process a POST by the method of `Actions` with the endpoint's name."""
         given = await _json(request, empty=endpoint.name == "acquire")
-        name, key = _name(request), _once(request)
+        name, key = _name(request), _idempotency_key(request)
         answer = await asyncio.to_thread(getattr(self.actions, endpoint.name), name, given, key)
         if endpoint.name == "intervene":
             await self.hub.refresh(f"session/{name}")
@@ -218,24 +218,30 @@ class Console:
 
 
 READERS: dict[str, Callable[[Sources, Request], Any]] = {
-    "circuit": lambda it, asked: it.circuit(_name(asked), _int(asked, "events", 50, 0, 1_000)),
-    "sessions": lambda it, asked: {"sessions": it.sessions(everything=_flag(asked, "all"))},
-    "session": lambda it, asked: it.session(_name(asked)),
-    "runs": lambda it, asked: {"runs": it.runs(_int(asked, "limit", 100))},
-    "run": lambda it, asked: it.run(_name(asked)),
-    "run_diff": lambda it, asked: it.run_diff(_name(asked)),
-    "run_log": lambda it, asked: it.run_log(
-        _name(asked), _int(asked, "iteration", 1, 1, 1_000_000)
+    "circuit": lambda sources, request: sources.circuit(
+        _name(request), _int(request, "events", 50, 0, 1_000)
     ),
-    "batches": lambda it, asked: {"batches": it.batches(_int(asked, "limit", 50))},
-    "batch": lambda it, asked: it.batch(_name(asked)),
-    "budgets": lambda it, _: {"budgets": it.budgets()},
-    "incidents": lambda it, asked: {"incidents": it.incidents(everything=_flag(asked, "all"))},
-    "incident": lambda it, asked: it.incident(_name(asked)),
-    "requests": lambda it, _: {"requests": it.requests()},
-    "fleet": lambda it, _: it.fleet(),
+    "sessions": lambda sources, request: {
+        "sessions": sources.sessions(everything=_flag(request, "all"))
+    },
+    "session": lambda sources, request: sources.session(_name(request)),
+    "runs": lambda sources, request: {"runs": sources.runs(_int(request, "limit", 100))},
+    "run": lambda sources, request: sources.run(_name(request)),
+    "run_diff": lambda sources, request: sources.run_diff(_name(request)),
+    "run_log": lambda sources, request: sources.run_log(
+        _name(request), _int(request, "iteration", 1, 1, 1_000_000)
+    ),
+    "batches": lambda sources, request: {"batches": sources.batches(_int(request, "limit", 50))},
+    "batch": lambda sources, request: sources.batch(_name(request)),
+    "budgets": lambda sources, _: {"budgets": sources.budgets()},
+    "incidents": lambda sources, request: {
+        "incidents": sources.incidents(everything=_flag(request, "all"))
+    },
+    "incident": lambda sources, request: sources.incident(_name(request)),
+    "requests": lambda sources, _: {"requests": sources.requests()},
+    "fleet": lambda sources, _: sources.fleet(),
 }
-"""What endpoints return that only read the installation, by name. Called in a thread."""
+"""The functions of endpoints that only read the installation, by name. Called in a thread."""
 
 
 def _action_response(answer: ApiAnswer) -> Response:
@@ -254,7 +260,7 @@ def _name(request: Request) -> str:
     return str(next(iter(request.path_params.values())))
 
 
-def _once(request: Request) -> str | None:
+def _idempotency_key(request: Request) -> str | None:
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= LONGEST_KEY:
         raise ApiProblem(422, "invalid", f"Idempotency-Key must have 1 to {LONGEST_KEY} characters")
@@ -329,7 +335,7 @@ class RequestGate:
             await send(message)
 
         if scope["method"] == "POST" and scope["path"].startswith("/hooks/"):
-            # Agents take an error for approval: only the hook endpoint may answer them.
+            # Agents treat an error as approval, so only the hook endpoint may respond to them.
             agent = scope["path"].removeprefix("/hooks/")
             given = refusal(agent, "hooks are answered on 127.0.0.1, on a connection of their own")
             headers = {"connection": "close"}
@@ -347,7 +353,7 @@ class RequestGate:
         await self._app(scope, receive, guarded)
 
     def end_streams(self) -> None:
-        """End all event streams, so that the server can end."""
+        """End all event streams, so that the server can exit."""
         self._console.hub.end_clients()
 
     async def _denial(self, scope: Scope) -> Denied | None:
@@ -359,12 +365,12 @@ class RequestGate:
         is_page = is_open and scope["method"] in {"GET", "HEAD"}
         denied = self._console.places.denied(headers, is_page=is_page)
         if denied is not None or is_open:
-            return denied  # the files of the page hold no data
+            return denied  # the files of the page contain no data
         address = scope["client"][0] if scope.get("client") else "local"
         token = bearer(headers.get("authorization"))
         role = None if token is None else await self._console.role_of(token)
         if role is None or token is None:
-            return self._stranger(address, token)
+            return self._deny_unknown(address, token)
         if not self._requests.allows(f"{address} {role}", time.monotonic()):
             return Denied(429, "rate", f"more than {REQUESTS_PER_S:g} requests per second")
         needed = role_needed(scope["method"], path)
@@ -375,7 +381,7 @@ class RequestGate:
         scope["switchgear.role"], scope["switchgear.caller"] = role, caller
         return None
 
-    def _stranger(self, address: str, token: str | None) -> Denied:
+    def _deny_unknown(self, address: str, token: str | None) -> Denied:
         if not self._failures.allows(address, time.monotonic()):
             return Denied(429, "rate", "too many requests without a valid token")
         if token is None:
@@ -384,7 +390,7 @@ class RequestGate:
 
 
 def role_needed(method: str, path: str) -> Role:
-    """The least role for a request; what is not known needs the most, but for reading."""
+    """The minimum role for a request; unknown requests need the operator role, except for reading."""
     if method in {"GET", "HEAD", "OPTIONS"}:
         return Role.READ
     return next(
@@ -406,11 +412,11 @@ _ANSWERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], 
     (SwitchgearError, 422, "invalid"),
     (ValueError, 422, "invalid"),
 )
-"""Status and code for what a handler raises; the first that matches."""
+"""Status and code for the exceptions of handlers; the first match applies."""
 
 
 def _guard_handler(handler: Handler) -> Handler:
-    """The handler, with answers in the place of what it raises."""
+    """The handler, with error responses in place of its exceptions."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -447,7 +453,7 @@ async def _design(_request: Request) -> Response:
 
 
 async def _static(request: Request) -> Response:
-    """A file of the page. Every address that the page uses is the page itself."""
+    """A file of the page; the addresses of views return the page itself."""
     name = request.path_params.get("path", "")
     if not name or name.partition("/")[0] in PAGES:
         name = "index.html"
@@ -476,7 +482,7 @@ def _http_error(request: Request, error: Exception) -> Response:
 
 def make_app(sources: Sources, tokens: Tokens, places: Places) -> ASGIApp:
     console = Console(sources, tokens, places)
-    # The longest paths first: a name of a circuit may contain slashes.
+    # The longest paths first, because the name of a circuit may contain slashes.
     ordered = sorted(ENDPOINTS, key=lambda each: -each.path.count("/"))
     routes = [
         Route(OPENAPI, _openapi, methods=["GET"]),

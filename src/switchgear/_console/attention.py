@@ -1,4 +1,4 @@
-"""*Now*: what needs attention, the most urgent first, each with its reason and what to do about it.
+"""*Now*: the items that need attention, most urgent first, each with a reason and an action.
 
 Pure: rows in, items out. The page and `switchgear watch` show the same list.
 """
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 NEARLY = 0.8
-"""Share of a budget that is spent or reserved from which on it needs attention."""
+"""Share of a budget, spent or reserved, at which the budget needs attention."""
 LIVE_S = 300.0
 """Seconds since the last event of a session during which it counts as live."""
 RATE_S = 300.0
 """Seconds over which spend per minute is measured."""
 LEAST_RATE_S = 60.0
-"""Seconds that must be measured at least."""
+"""Minimum seconds of measurement."""
 _HINT = (4, "nudge", "Give it a hint, or watch its next steps.")
 _SESSIONS = {
     "stopped": (0, "resume", "Resume it, give it a hint, or hand it over."),
@@ -35,31 +35,31 @@ class Attention(NamedTuple):
     state: str
     reason: str
     action: str
-    """What to do about it, as a sentence."""
+    """The recommended action, as a sentence."""
     command: str
-    """The command that does it."""
+    """The command for the action."""
     retry_after_s: float | None = None
     """Seconds until the next probe; `None`: none is planned."""
     since_s: float | None = None
     heat: float | None = None
     spend_micros_per_min: int | None = None
     activity: str | None = None
-    """Of a session: live, dormant or ended."""
+    """For a session: live, dormant or ended."""
 
 
 class SpendRates:
-    """Spend per minute of many things, from what they had cost at earlier looks. Used by one thread."""
+    """Spend per minute by key, computed from earlier costs. Used by one thread."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
     def rate(self, key: str, micros: int | None, now_s: float) -> int | None:
-        """Millionths of a dollar per minute over the last five minutes; `None`: not known yet."""
+        """Millionths of a dollar per minute over the last five minutes; `None`: unknown."""
         if micros is None:
             return None
         seen = self._seen.setdefault(key, deque())
         if seen and micros < seen[-1][1]:
-            seen.clear()  # it was reset
+            seen.clear()  # the cost was reset
         if not seen or now_s - seen[-1][0] >= 1.0 or micros != seen[-1][1]:
             seen.append((now_s, micros))
         while len(seen) > 2 and now_s - seen[0][0] > RATE_S:
@@ -86,7 +86,7 @@ def attention(
     budgets: Iterable[Mapping[str, Any]] = (),
     incidents: Iterable[Mapping[str, Any]] = (),
 ) -> list[Attention]:
-    """What needs attention among rows as the API returns them, the most urgent first."""
+    """The items that need attention, for rows of the API, most urgent first."""
     found = [
         *filter(None, map(_session, sessions)),
         *filter(None, map(circuit_attention, circuits)),
@@ -98,7 +98,7 @@ def attention(
 
 
 def _item(row: Mapping[str, Any], rank: int, kind: str, *texts: str, **more: Any) -> Attention:
-    """An item about a row; `texts`: name, state, reason, action and command."""
+    """An item about a row; `texts` are name, state, reason, action and command."""
     name, state, reason, action, command = texts
     facts = {key: row.get(key) for key in ("heat", "spend_micros_per_min", "activity")}
     facts["since_s"] = row.get("since_s") or row.get("opened_at_s")
@@ -109,15 +109,18 @@ def _session(row: Mapping[str, Any]) -> Attention | None:
     state, name = str(row["state"]), str(row["id"])
     if state not in _SESSIONS:
         return None
-    rank, do, action = _SESSIONS[state]
+    rank, intervention, action = _SESSIONS[state]
     task = f": {row['task']}" if row.get("task") else ""
     reason = str(row["reason"] or f"{row['agent']}{task}")
-    command = f"switchgear intervene {name} --do {do}"
+    command = f"switchgear intervene {name} --do {intervention}"
     return _item(row, rank, "session", name, state, reason, action, command)
 
 
 def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
-    """A circuit that refuses, probes, is held or is about to trip; those of sessions stand above."""
+    """The item of a circuit that refuses, probes, is held or is about to trip; else `None`.
+
+    Circuits of sessions have none, because their session has one.
+    """
     name = str(row["name"])
     if name.partition("/")[0] in {"session", "progress", "ladder"}:
         return None
@@ -130,7 +133,7 @@ def circuit_attention(row: Mapping[str, Any]) -> Attention | None:
 
 
 def _run_attention(row: Mapping[str, Any]) -> Attention | None:
-    """A run that waits for an operator; one that refuses to continue is a circuit."""
+    """The item of a run that waits for an operator; else `None`."""
     if row["status"] != "paused":
         return None
     name, reason = str(row["id"]), f"{row['agent']}: {row['task']}"

@@ -18,17 +18,17 @@ from switchgear._core.types import Mode, Phase
 class Endpoint(NamedTuple):
     method: str
     path: str
-    """As OpenAPI writes it; `{key}` may contain slashes."""
+    """The path in the syntax of OpenAPI; `{key}` may contain slashes."""
     name: str
-    """The operation's id, and the name of its handler."""
+    """The id of the operation, and the name of its handler."""
     summary: str
     role: Role = Role.READ
     query: tuple[str, ...] = ()
     """Names in `QUERY`."""
     body: str = ""
-    """The schema of the request; empty: it has none, or needs none."""
+    """The name of the schema of the request; empty for requests without a body."""
     answer: str = ""
-    """The schema of the answer; empty: any object."""
+    """The name of the schema of the response; empty: any object."""
     media: str = "application/json"
 
 

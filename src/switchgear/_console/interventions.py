@@ -1,6 +1,6 @@
 """Interventions in a guarded session or a run, for `switchgear intervene` and the console.
 
-One transaction each. A session reads its note at the agent's next step, a run within a second.
+Each is one transaction. A session reads its note at the agent's next step, a run within a second.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,11 +34,11 @@ from switchgear._stuck.score import session_policy
 from switchgear._text.formats import dollars, duration, plural
 
 Transact = Callable[[str, Callable[[Transaction], Any]], Any]
-"""`Store.transact`, or one that calls sinks after it."""
+"""`Store.transact`, or a function that also calls the sinks."""
 PREFIX = "session/"
 
 INTERVENTIONS = ("resume", "nudge", "extend", "escalate", "pause", "continue", "abort")
-"""What can be done about a session."""
+"""The actions for a session."""
 IMPOSSIBLE = {
     "resume": "the session is not stopped",
     "extend": "the session has no time limit",
@@ -56,7 +56,7 @@ class NotPossible(ValueError):
 class Author(NamedTuple):
     by: str
     why: str = ""
-    """The reason; saved with the action where `audited`, else only with a resumption."""
+    """The reason; saved with the action if `audited`, otherwise only with a resumption."""
     audited: bool = False
     """Whether an event with author and reason is saved for every action."""
 
@@ -90,9 +90,9 @@ def intervene(
     plan: Interventions,
     author: Author,
 ) -> str:
-    """Take the action in one transaction, start the hand-over after it; a sentence about it.
+    """Take an action in one transaction, then start the hand-over if it is one; returns a sentence.
 
-    `key`: the action; `None`: the next configured step. Raises `NotPossible`.
+    `key` is the action; `None` takes the next configured step. Raises `NotPossible`.
     """
     if key in {"pause", "continue"}:
         return _signal_agent(transact, view, evidence, author, pause=key == "pause")
@@ -127,7 +127,7 @@ def _audit(circuit: SessionCircuit, key: str | None, author: Author) -> None:
 def _signal_agent(
     transact: Transact, view: View, notes: Notes, author: Author, *, pause: bool
 ) -> str:
-    """Suspend or continue the agent's process; its silence is no sign while it is paused."""
+    """Suspend or continue the agent's process; while it is paused, its silence is no evidence."""
     send = interrupt.pause if pause else interrupt.resume
     count = send(notes.pid or 0, notes.pid_began)
     if not count:
@@ -186,13 +186,13 @@ def _decide_action(
 # A run
 
 RUN_ACTIONS = INTERVENTIONS[1:]
-"""What can be done about an active run."""
+"""The actions for an active run."""
 
 
 def run_objection(
     run: Mapping[str, Any], action: str, plan: Interventions, *, is_paused: bool
 ) -> str:
-    """Why an action is not possible for a run now; empty: it is possible."""
+    """Why an action is not possible for a run now; empty if it is possible."""
     if not is_alive(dict(run)):
         return "the run has ended; switchgear resume continues it"
     if action == "escalate" and plan.escalate is None:
@@ -241,7 +241,7 @@ def intervene_in_run(
     author: Author,
     more: Extension = Extension(),  # noqa: B008  immutable
 ) -> str:
-    """Send a run a message, with an audit event of its circuit; a sentence about it.
+    """Send a message to a run, with an audit event on its circuit; returns a sentence.
 
     Raises `NotPossible`, `RunUnreadable`.
     """
@@ -251,7 +251,7 @@ def intervene_in_run(
 
     def work(tx: Transaction) -> None:
         notes = Notes.load(tx.note)
-        if tx.note is None or notes.ended:  # of an earlier process
+        if tx.note is None or notes.ended:  # the note of an earlier process
             notes = Notes(str(run.get("agent") or ""), began_s=tx.now_s, works=True)
         problem = run_objection(run, action, plan, is_paused=notes.paused)
         if not problem and action == "extend":
@@ -294,7 +294,7 @@ def _run_sentence(run: str, action: str, plan: Interventions, more: Extension) -
 
 
 def _loop_policy(run: Mapping[str, Any]) -> Policy:
-    """The policy of a run's circuit, for a run that has not used it yet."""
+    """The policy of a run's circuit, for a run that has not used the circuit yet."""
     try:
         return policy_of(RunOptions.load(run["options"]))
     except (ValueError, TypeError, KeyError):

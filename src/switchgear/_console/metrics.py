@@ -1,7 +1,7 @@
 """`/metrics`: the state of an installation for Prometheus, with a bounded number of series.
 
-A session or a run is never a label. Circuits beyond `MOST_CIRCUITS` are counted by family only:
-those in trouble come first, then those used last.
+A session or a run is never a label. At most `MOST_CIRCUITS` circuits have series of their own: first
+those that are not closed, then the hottest. The others are only counted by family.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ STATES = (*map(str, Phase), *(str(mode) for mode in Mode if mode is not Mode.AUT
 MOST_NODES = 300
 MOST_FAMILIES = 50
 DEEPEST_NODE = 3
-"""Parts of the path of a budget that has its own series: team, wave and story."""
+"""Maximum number of parts in the path of a budget node with its own series."""
 _OUTCOMES = {
     "succeeded": "success",
     "failed": "failure",
@@ -56,7 +56,7 @@ class ConsoleMetrics:
             self._refused[reason] += 1
 
     def text(self, rows: Sequence[Mapping[str, Any]], numbers: Mapping[str, int]) -> str:
-        """All metrics. `rows`: the circuits; `numbers`: of the event stream."""
+        """All metrics; `rows` are the circuits, `numbers` the counts of the event stream."""
         transitions, overrides, *_ = self._events.families()
         families = [
             *circuit_families(rows),
@@ -128,7 +128,7 @@ class ConsoleMetrics:
 
 
 def _readable(read: Callable[[], list[T]]) -> list[T]:
-    """What `read` returns; nothing while the store cannot be read."""
+    """The result of `read`; empty if the store cannot be read."""
     try:
         return read()
     except StoreError:
@@ -167,7 +167,7 @@ def circuit_families(rows: Sequence[Mapping[str, Any]]) -> list[MetricFamily]:
 
 
 def shown_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The circuits with separate series: those in trouble first, then those used last."""
+    """The circuits with series of their own: those that are not closed first, then the hottest."""
     named = [row for row in rows if family_of(row["name"]) not in PER_WORK]
 
     def rank(row: Mapping[str, Any]) -> tuple[bool, float, str]:

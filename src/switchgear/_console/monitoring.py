@@ -8,7 +8,7 @@ class Alert(NamedTuple):
     name: str
     expr: str
     for_: str
-    """How long it must hold."""
+    """How long the expression must be true."""
     severity: str
     summary: str
 
@@ -26,7 +26,7 @@ class DashboardPanel(NamedTuple):
 ALERTS = (
     Alert(
         "SwitchgearCircuitOpen",
-        # Probes that fail make it half-open now and then; that must not restart the five minutes.
+        # Failing probes make the circuit half-open for moments; that must not restart the five minutes.
         'max by (circuit) (switchgear_circuit_state{state=~"open|half_open"}) == 1',
         "5m", "warning", "Circuit {{ $labels.circuit }} has been open for 5 minutes.",
     ),

@@ -1,4 +1,4 @@
-"""A permit as a text, for `switchgear check --take` and the API: one is accepted by the other."""
+"""Permits as texts, for `switchgear check --take` and the API; both use the same format."""
 
 import re
 from hashlib import sha256
@@ -9,8 +9,8 @@ _TOKEN = re.compile(r"([0-9a-f]{8})-(\d{1,18})-(\d{1,18})(?:-(\d{1,18}(?:\.\d{1,
 
 
 def dump_permit(circuit: str, permit: Permit) -> str:
-    """The permit, with a mark of its circuit: one of another circuit would be judged wrongly."""
-    token = f"{_mark(circuit)}-{permit.generation}-{permit.probe}"
+    """The permit as a text that is only valid for its circuit."""
+    token = f"{_circuit_digest(circuit)}-{permit.generation}-{permit.probe}"
     return token if permit.lease_until_s is None else f"{token}-{permit.lease_until_s!r}"
 
 
@@ -21,11 +21,11 @@ def load_permit(circuit: str, token: str) -> Permit:
         raise ValueError(
             f"{token!r} is not a permit: pass the one that was returned with the admission"
         )
-    mark, generation, probe, lease = found.groups()
-    if mark != _mark(circuit):
+    circuit_digest, generation, probe, lease = found.groups()
+    if circuit_digest != _circuit_digest(circuit):
         raise ValueError(f"permit {token!r} was issued for another circuit than {circuit!r}")
     return Permit(int(generation), int(probe), None if lease is None else float(lease))
 
 
-def _mark(circuit: str) -> str:
+def _circuit_digest(circuit: str) -> str:
     return sha256(circuit.encode()).hexdigest()[:8]

@@ -1,8 +1,8 @@
 """The process of the console, beside the hook endpoint and on the same port.
 
-`switchgear serve` listens. A connection that begins with a hook call is answered there; any other
-one is passed to this process, which runs the application. So hooks are as fast as without a console,
-and a console that is busy or ends does not affect them: it is started again with the next request.
+`switchgear serve` listens and answers connections that begin with a hook call; it passes all others to
+this process, which runs the application. Hooks are therefore as fast as without a console, and are not
+affected if the console is busy or ends. The next request starts the process again.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 EXTRA = "the console needs the extra 'console': pip install 'switchgear[console]'"
 RESTART_S = 5.0
-"""Seconds between two starts, at least."""
+"""Minimum seconds between two starts."""
 SEND_S = 2.0
-"""Seconds until a connection that the process does not take is refused."""
+"""Seconds after which a connection is refused if the process does not accept it."""
 PATIENCE_S = 10.0
 """Seconds for a whole request, from its first byte to its last, as for a hook call."""
 
 
 class ConsoleSettings(NamedTuple):
-    """What the process is started with, as JSON values. Tokens are digests."""
+    """The settings of the process, as JSON values. Tokens are given as digests."""
 
     root: str
     store: str | None
@@ -46,41 +46,41 @@ class ConsoleProcess:
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
         self._lock = Lock()
-        self._line: socket.socket | None = None
+        self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = float("-inf")
 
     def start(self) -> None:
-        """Start it. Raises OSError."""
+        """Start the process. Raises OSError."""
         with self._lock:
             self._start()
 
     def hand_over(self, connection: socket.socket, *, wait: bool = True) -> bool:
-        """Pass a connection to the process; false: it cannot take it now.
+        """Pass a connection to the process; False if the process cannot accept it now.
 
-        `wait`: for up to two seconds, while it starts or has many connections to take.
+        With `wait`, tries for up to two seconds, while the process starts or is busy.
         """
-        until_s = time.monotonic() + (SEND_S if wait else 0.0)
+        deadline_s = time.monotonic() + (SEND_S if wait else 0.0)
         while True:
             try:
                 if self._send(connection):
                     return True
             except BlockingIOError:
-                pass  # it has many to take
+                pass  # its queue of connections is full
             except OSError:
                 with self._lock:
                     self._drop()
-            if time.monotonic() >= until_s:
+            if time.monotonic() >= deadline_s:
                 return False
             time.sleep(0.01)
 
     def _send(self, connection: socket.socket) -> bool:
         with self._lock:
-            if self._line is None:
+            if self._channel is None:
                 self._start()
-            if self._line is None:
+            if self._channel is None:
                 return False
-            socket.send_fds(self._line, [b"c"], [connection.fileno()])
+            socket.send_fds(self._channel, [b"c"], [connection.fileno()])
             return True
 
     def stop(self) -> None:
@@ -102,7 +102,7 @@ class ConsoleProcess:
         self._started_s = now_s
         self._drop()
         if self._process is not None:
-            self._process.poll()  # no zombie stays behind
+            self._process.poll()  # reap the ended process
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
@@ -114,20 +114,20 @@ class ConsoleProcess:
         if pipe is not None:
             with pipe:
                 pipe.write(json.dumps(self._settings._asdict()).encode())
-        self._line = ours
+        self._channel = ours
 
     def _drop(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
 
-# In the process
+# Inside the process
 
 
 def application(settings: ConsoleSettings) -> Any:
     """The application over the installation that the settings name. Raises `ConfigError`."""
-    from switchgear._config.trust import effective_config  # noqa: PLC0415  a server starts quickly
+    from switchgear._config.trust import effective_config  # noqa: PLC0415  `serve` must start quickly
     from switchgear._console.access import Places, Tokens  # noqa: PLC0415
     from switchgear._console.app import make_app  # noqa: PLC0415
     from switchgear._console.sources import Sources  # noqa: PLC0415
@@ -144,15 +144,15 @@ def application(settings: ConsoleSettings) -> Any:
     return make_app(Sources(panel, config, Path(settings.root)), tokens, places)
 
 
-async def serve(app: Any, line: socket.socket) -> None:
+async def serve(app: Any, channel: socket.socket) -> None:
     import uvicorn  # noqa: PLC0415  only in the process of the console
 
     config = uvicorn.Config(
         app,
-        log_level="critical",  # what goes wrong in a handler is logged there
+        log_level="critical",  # the application logs the errors of its handlers
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # any client of this machine could name another address by them
+        proxy_headers=False,  # any local client could claim another address with them
         timeout_keep_alive=60,
         timeout_graceful_shutdown=1,
         ws="none",
@@ -161,13 +161,14 @@ async def serve(app: Any, line: socket.socket) -> None:
     config.http_protocol_class = with_deadline(config.http_protocol_class)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[]))
-    line.setblocking(False)
+    channel.setblocking(False)
     loop = asyncio.get_running_loop()
     while not (server.started or task.done()):  # noqa: ASYNC110  uvicorn has no event for it
         await asyncio.sleep(0.01)
     try:
         while (
-            not task.done() and (descriptors := await _receive_descriptors(loop, line)) is not None
+            not task.done()
+            and (descriptors := await _receive_descriptors(loop, channel)) is not None
         ):
             for descriptor in descriptors:
                 await _accept_connections(loop, server, config, descriptor)
@@ -238,19 +239,19 @@ async def _accept_connections(loop: Any, server: Any, config: Any, descriptor: i
 
 
 async def _receive_descriptors(
-    loop: asyncio.AbstractEventLoop, line: socket.socket
+    loop: asyncio.AbstractEventLoop, channel: socket.socket
 ) -> list[int] | None:
-    """The connections that have come; `None`: the other side has ended."""
+    """The descriptors of new connections; `None`: the other side has ended."""
     while True:
         try:
-            found, descriptors, _, _ = socket.recv_fds(line, 64, 64)
+            found, descriptors, _, _ = socket.recv_fds(channel, 64, 64)
         except BlockingIOError:
             ready: asyncio.Future[None] = loop.create_future()
-            loop.add_reader(line, ready.set_result, None)
+            loop.add_reader(channel, ready.set_result, None)
             try:
                 await ready
             finally:
-                loop.remove_reader(line)
+                loop.remove_reader(channel)
             continue
         except OSError:
             return None
@@ -258,9 +259,9 @@ async def _receive_descriptors(
 
 
 def main(arguments: list[str]) -> int:
-    """Run the process: settings on standard input, connections over the descriptor that is named."""
+    """Run the process: settings on standard input, connections over the descriptor in the argument."""
     logging.basicConfig(level=logging.WARNING, format="switchgear: console: %(message)s")
-    line = socket.socket(fileno=int(arguments[0]))
+    channel = socket.socket(fileno=int(arguments[0]))
     settings = ConsoleSettings(**json.loads(sys.stdin.read()))
     try:
         app = application(settings)
@@ -268,7 +269,7 @@ def main(arguments: list[str]) -> int:
         print(f"switchgear: the console cannot start: {error}", file=sys.stderr)  # noqa: T201
         return 1
     with suppress(KeyboardInterrupt):
-        asyncio.run(serve(app, line))
+        asyncio.run(serve(app, channel))
     return 0
 
 
@@ -281,4 +282,4 @@ def is_installed() -> bool:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(code)  # threads that wait for the store must not hold it up
+    os._exit(code)  # threads that wait for the store must not delay the exit

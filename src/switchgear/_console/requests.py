@@ -1,7 +1,7 @@
-"""Requests of agents for more time or money, and a person's answers: one note in the store.
+"""Requests of agents for more time or money, and the answers of operators: one note in the store.
 
-An agent can only add a request, with a reason. Only a person answers, and what a grant changes is changed by
-the operator's own means. All texts of agents are redacted and bounded before they are kept.
+An agent can only add a request with a reason; only an operator can answer it and change limits. All texts
+of agents are redacted and bounded before they are stored.
 """
 
 import json
@@ -38,7 +38,7 @@ class AgentRequest(NamedTuple):
     asked_s: float
     state: str = OPEN
     answer: str = ""
-    """The answer of the person."""
+    """The reason of the operator."""
     by: str = ""
     answered_s: float | None = None
 
@@ -55,11 +55,11 @@ class RequestRefused(ValueError):
 
 
 class RequestMissing(RequestRefused):
-    """There is no such request."""
+    """The request does not exist."""
 
 
 def load(text: str | None) -> list[AgentRequest]:
-    """The requests of a note; what cannot be read is left out."""
+    """The requests in a note; unreadable requests are left out."""
     try:
         rows = json.loads(text or "[]")
     except (ValueError, RecursionError):
@@ -82,7 +82,7 @@ def all_requests(transact: Transact) -> list[AgentRequest]:
 def add_request(
     transact: Transact, session: str, kind: str, amount: float, reason: str
 ) -> AgentRequest:
-    """Keep a request. Raises `RequestRefused`."""
+    """Store a request. Raises `RequestRefused`."""
     if kind not in KINDS:
         raise RequestRefused(f"kind is {kind!r}: it must be one of {', '.join(KINDS)}")
     most = MOST_SECONDS if kind == TIME else MAX_MICROS / 1e6
@@ -117,39 +117,39 @@ def add_request(
 def answer_request(
     transact: Transact, request_id: str, *, grant: bool, by: str, why: str
 ) -> AgentRequest:
-    """Save a person's answer, and send it to the agent at its next step. Raises `RequestRefused`."""
+    """Store an answer, and send it to the agent at its next step. Raises `RequestRefused`."""
 
     def work(tx: Transaction) -> AgentRequest:
         rows = load(tx.note)
-        place = next((n for n, row in enumerate(rows) if row.id == request_id), None)
-        if place is None:
+        index = next((n for n, row in enumerate(rows) if row.id == request_id), None)
+        if index is None:
             raise RequestMissing(f"there is no request {request_id!r}")
-        if rows[place].state != OPEN:
-            raise RequestRefused(f"request {request_id} was {rows[place].state} already")
-        rows[place] = rows[place]._replace(
+        if rows[index].state != OPEN:
+            raise RequestRefused(f"request {request_id} was {rows[index].state} already")
+        rows[index] = rows[index]._replace(
             state=GRANTED if grant else DENIED,
             answer=redact(why, LONGEST_REASON),
             by=redact(by, 80),
             answered_s=tx.now_s,
         )
         _write(tx, rows)
-        return rows[place]
+        return rows[index]
 
     answered: AgentRequest = transact(NOTE, work)
 
-    def tell(tx: Transaction) -> None:
+    def remind_agent(tx: Transaction) -> None:
         if tx.note is not None:
             because = f": {answered.answer}" if answered.answer else ""
             text = f"{TEXT_PREFIX}your request for {answered.wish} was {answered.state}{because}"
             tx.note = with_message(Notes.load(tx.note), text).dump()
 
     if answered.session:
-        transact(note_name(answered.session), tell)
+        transact(note_name(answered.session), remind_agent)
     return answered
 
 
 def granted(transact: Transact, request: AgentRequest) -> str:
-    """Do what a granted request changes: extend the time limit of its session. A sentence about it."""
+    """Extend the time limit of the session for a granted request; returns a sentence about it."""
     if request.kind == MONEY:
         return "raise the limit of its budget: switchgear budgets set NODE DOLLARS"
     if not request.session:

@@ -8,7 +8,7 @@ from switchgear._run.result import BROKEN_OFF
 
 
 def run_status(run: dict[str, Any]) -> str:
-    """How it ended, or that it is running, waits for a worker, or was broken off."""
+    """How a run ended, or `running`, `waiting` (for a worker) or `BROKEN_OFF`."""
     end = run.get("end")
     if isinstance(end, dict):
         return str(end.get("exit_reason"))
@@ -22,7 +22,7 @@ def run_row(run: dict[str, Any]) -> dict[str, Any]:
     micros, unknown = state.get("spent_micros"), state.get("unknown_prices") or 0
     status = run_status(run)
     if status == BROKEN_OFF:
-        unknown += 1  # the iteration that did not end
+        unknown += 1  # the unfinished iteration
     return {
         "id": run["id"],
         "status": status,
@@ -41,7 +41,7 @@ def run_row(run: dict[str, Any]) -> dict[str, Any]:
 def listed_runs(
     found: Iterable[ListedRun], row: Callable[[dict[str, Any]], dict[str, Any]] = run_row
 ) -> list[dict[str, Any]]:
-    """A row for each run; for one that cannot be read, its id and the problem."""
+    """A row for each run; for an unreadable run, its id and the problem."""
     return [
         {"id": each.id, "problem": each.problem}
         if each.run is None

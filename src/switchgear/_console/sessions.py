@@ -22,12 +22,12 @@ class SessionRow(NamedTuple):
     task: str
     state: str
     reason: str
-    """Why it is stopped, struggling or trying again, or was stopped when it ended; empty: it is none of these."""
+    """Why it is stopped, struggling or trying again, or was stopped at its end; otherwise empty."""
     since_s: float | None
     """When it was stopped, in seconds since the epoch."""
     heat: float
     score: dict[str, Any]
-    """The stuck score: its `points`, of 100, and the `threshold` at which the session is stopped."""
+    """The stuck score: its `points` of 100, and the `threshold` at which the session is stopped."""
     spent_micros: int | None
     last_step: str
     heard_s: float
@@ -41,9 +41,9 @@ def session_rows(
     everything: bool = True,
     notes: Callable[[StoredCircuit], Notes] | None = None,
 ) -> list[SessionRow]:
-    """The sessions of the store, sub-agents left out; ended ones only with `everything`.
+    """The sessions in the store, without sub-agents; ended sessions only with `everything`.
 
-    `notes` returns the note of a session; default: read from the store.
+    `notes` returns the note of a session; by default, it is read from the store.
     """
     now_s = panel.store.now_s()
     rows = [
@@ -55,7 +55,7 @@ def session_rows(
 
 
 def stopped_words(ended: list[SessionRow]) -> str:
-    """How many of the ended sessions were stopped, as the end of a phrase; empty: none."""
+    """The number of ended sessions that were stopped, as the end of a phrase; empty for none."""
     count = sum(bool(row.reason) for row in ended)
     if count == len(ended) == 1:
         return ", which was stopped"

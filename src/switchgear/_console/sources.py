@@ -1,6 +1,6 @@
-"""What is known of one installation, as JSON values: circuits, sessions, runs, batches, money.
+"""The facts of one installation as JSON values: circuits, sessions, runs, batches, money.
 
-The API, the page and the commands that look at the installation as a whole take their facts here.
+The API, the page and the commands about the whole installation get their facts here.
 """
 
 import os
@@ -54,9 +54,9 @@ from switchgear._text.glob import literal
 
 NEWEST_RUNS = 1_000
 NOTES_S = 30.0
-"""After how many seconds the note of a session is read again although its circuit is the same."""
+"""Seconds after which the note of a session is read again although its circuit is unchanged."""
 LONGEST_DIFF = 200_000
-"""Characters of a saved diff that are shown."""
+"""Maximum length of a saved diff or log that is shown, in characters."""
 DIFF_S = 10.0
 _LIMITS = ("budget_micros", "max_iterations", "timeout_s")
 _ID = re.compile(r"[\w.-]{1,100}", re.ASCII)
@@ -64,20 +64,20 @@ _REVISION = re.compile(r"[\w./~^:@-]{1,200}", re.ASCII)
 
 
 class NotFound(LookupError):
-    """The requested item does not exist; the text names it."""
+    """The requested item does not exist; the message names it."""
 
 
 class Hidden(NamedTuple):
     """Circuits that are no longer in use, and active runs."""
 
     loops: dict[str, int]
-    """Circuits of runs of which none is running, with the number of these runs."""
+    """Circuits whose runs have all ended, with the number of these runs."""
     running: tuple[dict[str, Any], ...]
     sessions: dict[str, SessionRow]
     """The sessions that have ended."""
 
     def owner(self, circuit: str, mode: str) -> str | None:
-        """The loop or session that a circuit belongs to, if it is over and no operator holds the circuit."""
+        """The loop or session of a circuit, if it has ended and the circuit is not held; else `None`."""
         name = circuit.removeprefix("ladder/")
         family, _, rest = name.partition("/")
         session = rest.partition("/")[0]
@@ -120,7 +120,7 @@ class Sources:
                 raise
 
     def circuit_row(self, view: View) -> dict[str, Any]:
-        """A circuit as the API lists it: as `status --json`, with its spend per minute."""
+        """A circuit as the API lists it: as in `status --json`, with its spend per minute."""
         cost = view.circuit.totals.cost_micros
         with self._lock:
             rate = self._rates.rate(f"circuit {view.name}", cost or None, self.panel.store.now_s())
@@ -130,7 +130,7 @@ class Sources:
         return {**row, "attention": None if item is None else item._asdict()}
 
     def circuit(self, name: str, events: int = 50) -> dict[str, Any]:
-        """Everything about one circuit, with its newest events. Raises `NotFound`."""
+        """The details of one circuit, with its newest events. Raises `NotFound`."""
         view = self.panel.view(name)
         if view is None:
             raise NotFound(f"there is no circuit {name!r}")
@@ -140,11 +140,11 @@ class Sources:
         return {**page, "history": heat_history([each.event for each in entries], view)}
 
     def events(self, after: str | None, glob: str, limit: int) -> list[dict[str, Any]]:
-        """Events behind a cursor, oldest first; without one, the newest."""
+        """The events after a cursor, oldest first; without a cursor, the newest events."""
         return [of_entry(entry) for entry in self.panel.events(after=after, glob=glob, limit=limit)]
 
     def hidden(self) -> Hidden:
-        """What `status` leaves out: circuits of finished runs and of ended sessions."""
+        """The circuits that `status` leaves out, of finished runs and ended sessions; and the active runs."""
         root = runs_root(self.root)
         running, loops = [], dict.fromkeys(pruned_circuits(root), 0)
         for run in (each.run for each in list_runs(root, NEWEST_RUNS) if each.run is not None):
@@ -157,13 +157,13 @@ class Sources:
         try:
             sessions = {row.id: row for row in self.session_rows() if row.state == "ended"}
         except StoreError:
-            sessions = {}  # what cannot be read is shown rather than hidden
+            sessions = {}  # if sessions cannot be read, their circuits are shown
         return Hidden(loops, tuple(running), sessions)
 
     # Sessions
 
     def session_rows(self) -> list[SessionRow]:
-        """All sessions, those of sub-agents left out."""
+        """All sessions except those of sub-agents."""
         rows = session_rows(self.panel, notes=self._notes_of)
         names = {f"{PREFIX}{row.id}" for row in rows}
         with self._lock:
@@ -171,7 +171,7 @@ class Sources:
         return rows
 
     def _notes_of(self, found: StoredCircuit) -> Notes:
-        """The note of a session; read again only when its circuit has changed, or after a while."""
+        """The note of a session; read again if its circuit has changed, or after `NOTES_S`."""
         name, version, now_s = found.circuit.key, found.circuit.version, self.panel.store.now_s()
         kept = self._notes.get(name)
         if kept is not None and kept[0] == version and now_s - kept[1] < NOTES_S:
@@ -263,7 +263,7 @@ class Sources:
         return {**row, "status": "paused" if is_paused else row["status"]}
 
     def _inbox(self, run: dict[str, Any]) -> Notes:
-        """The note of a run that operators have written to; else an empty one."""
+        """The note of a run; empty if no operator has sent the run a message."""
         if not has_messages(runs_root(self.root) / str(run["id"])):
             return Notes()
         try:
@@ -272,7 +272,7 @@ class Sources:
             return Notes()
 
     def run_log(self, name: str, number: int) -> str:
-        """What the agent did in an iteration of a run, step by step. Raises `NotFound`."""
+        """The steps of the agent in one iteration of a run, as text. Raises `NotFound`."""
         record = find_run(runs_root(self.root), name)
         try:
             text = read_regular(record.log_file(number), LONGEST_DIFF)
@@ -281,12 +281,12 @@ class Sources:
         return text.decode(errors="replace")
 
     def run_diff(self, name: str) -> str:
-        """What a run has changed and kept, as a diff; empty: nothing. Raises `NotFound`."""
+        """The saved changes of a run as a diff. Raises `NotFound` if there are none in git."""
         run = find_run(runs_root(self.root), name).read()
         end = run.get("end")
         kept = end.get("checkpoint") if isinstance(end, dict) else None
-        how = str(kept.get("how", "")) if isinstance(kept, dict) else ""
-        revisions = _revisions(how)
+        command = str(kept.get("how", "")) if isinstance(kept, dict) else ""
+        revisions = _revisions(command)
         if not revisions:
             raise NotFound(f"run {run['id']!r} has no saved changes in git")
         options = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--end-of-options")
@@ -322,7 +322,7 @@ class Sources:
         return rows
 
     def batch(self, name: str) -> dict[str, Any]:
-        """A batch with its tasks and what each needs. Raises `NotFound`, `BatchUnreadable`."""
+        """A batch with its tasks and their dependencies. Raises `NotFound`, `BatchUnreadable`."""
         root = batches_root(self.root)
         if not _ID.fullmatch(name) or name not in _folders(root):
             raise NotFound(f"there is no batch {name!r}")
@@ -350,7 +350,7 @@ class Sources:
     # Money, incidents, fleet
 
     def budgets(self) -> list[dict[str, Any]]:
-        """All open nodes of all trees, each before those below it."""
+        """All open nodes of all trees, parents before their children."""
         kept, now_s = self.panel.budgets, self.panel.store.now_s()
         rows = [budget_values(one) for root in kept.roots() for one in kept.tree(root)]
         with self._lock:
@@ -387,7 +387,7 @@ class Sources:
         return Incidents(folder, Fleet(self.panel, self.config.crew, self.config.breakers))
 
     def fleet(self) -> dict[str, Any]:
-        """Agents with their fallbacks, where their work goes, tasks, providers and locks."""
+        """Agents with their fallbacks and routes, tasks, providers and locks."""
         crew = self.config.crew
         found = world(Fleet(self.panel, crew, self.config.breakers))
         for name, row in found["agents"].items():
@@ -399,7 +399,10 @@ class Sources:
     # Now
 
     def now(self, circuits: Iterable[dict[str, Any]] | None = None) -> dict[str, Any]:
-        """What needs attention, and the sessions that are not over. `circuits`: rows that are known."""
+        """The items that need attention, and the active sessions and runs.
+
+        `circuits` are the rows of all circuits if they were already read.
+        """
         rows = self.circuits() if circuits is None else list(circuits)
         hidden = self.hidden()
         rows = [row for row in rows if hidden.owner(row["name"], row["mode"]) is None]
@@ -424,7 +427,7 @@ class Sources:
 
 
 def _step_values(row: Sequence[Any], policy: Policy) -> dict[str, Any]:
-    """A step of a session, as the API lists it; its score is at most that at which the session is stopped."""
+    """A step of a session, as the API lists it; its score is at most the threshold."""
     at_s, heat, ok, call, error = row
     combine = policy.combine
     score = heat * (combine.threshold if isinstance(combine, WeightedSum) else MAX_POINTS)
@@ -433,7 +436,7 @@ def _step_values(row: Sequence[Any], policy: Policy) -> dict[str, Any]:
 
 
 def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float]]:
-    """Heat over time, as far as events show it: trips, warnings and recoveries, then the present heat."""
+    """Heat over time, as far as events show it: trips, warnings and recoveries, then the current heat."""
     warns_at = view.policy.tripping_at or 1.0
     heat_of_phase = {Phase.OPEN: 1.0, Phase.HALF_OPEN: 1.0, Phase.TRIPPING: warns_at}
     points = [
@@ -445,14 +448,14 @@ def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float
     return [*points, (newest_s, heat_of(view))]
 
 
-def budget_values(one: Any) -> dict[str, Any]:
-    """A node of a budget, as `budgets list --json` shows it."""
-    fields = one.node._asdict()
-    return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
+def budget_values(row: Any) -> dict[str, Any]:
+    """A node of the budgets, as `budgets list --json` shows it."""
+    fields = row.node._asdict()
+    return {"path": row.path, "level": row.level, **fields, "free_micros": row.node.free_micros}
 
 
 def state_of(row: Mapping[str, Any]) -> str:
-    """The state of a circuit in one word: what an operator forces, else the phase."""
+    """The state of a circuit in one word: the override of an operator, else the phase."""
     return str(row["phase"] if row["mode"] == "auto" else row["mode"])
 
 
@@ -463,10 +466,10 @@ def _folders(root: Path) -> list[str]:
         return []
 
 
-def _revisions(how: str) -> list[str]:
-    """The revisions that a command such as `git diff A B` names; none: it is another command."""
+def _revisions(command: str) -> list[str]:
+    """The revisions in a command such as `git diff A B`; empty for any other command."""
     try:
-        words = shlex.split(how)
+        words = shlex.split(command)
     except ValueError:
         return []
     if words[:1] != ["git"] or "diff" not in words:

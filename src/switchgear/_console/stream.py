@@ -1,8 +1,8 @@
 """The event stream: every event of the store once, in order, to every client; resumable by cursor.
 
-One task follows the store and encodes each event once. A client first reads from the store what it
-has missed, then from its queue. A queue that is full belongs to a client that is too slow: it is
-dropped, and may resume from the last event that it received.
+One task follows the store and encodes each event once. A client first gets the events that it has
+missed from the store, then the events in its queue. A client that is so slow that its queue is full is
+dropped; it can resume after the last event that it received.
 """
 
 import asyncio
@@ -18,37 +18,37 @@ from switchgear._stores.base import Entry
 from switchgear._text.glob import matcher
 
 POLL_S = 0.05
-"""Seconds between two looks at the store."""
+"""Seconds between two reads of the event stream."""
 SCAN_S = 2.0
-"""Seconds between two reads of all circuits while clients are connected, at least."""
+"""Minimum seconds between two reads of all circuits while clients are connected."""
 SCAN_SHARE = 8.0
-"""How many times longer than a read of all circuits the pause after it is, at least."""
+"""Minimum pause after a read of all circuits, as a multiple of its duration."""
 IDLE_S = 10.0
 """Seconds without a client after which circuits are no longer read."""
 HEARTBEAT_S = 15.0
 PAGE = 500
-"""Events that are read at once."""
+"""Maximum number of events per read."""
 MOST_QUEUED = 4_000
-"""Messages that wait for one client; with more it is dropped."""
+"""Maximum number of queued messages per client; a client with more is dropped."""
 MOST_CLIENTS = 1_000
 
 
 class Message(NamedTuple):
     cursor: str | None
-    """The event's cursor; `None`: the message is no event."""
+    """The cursor of the event; `None`: the message is no event."""
     circuit: str
     data: bytes
 
 
 def encoded(kind: str, value: Any, cursor: str | None = None) -> bytes:
-    """A message as the stream carries it; JSON in ASCII has no line breaks."""
+    """A message in the format of the stream; JSON in ASCII has no line breaks."""
     identity = "" if cursor is None else f"id: {cursor}\n"
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False)
     return f"{identity}event: {kind}\ndata: {text}\n\n".encode("ascii", "replace")
 
 
 def cursor_key(cursor: str) -> tuple[int, ...]:
-    """What cursors of one stream are compared by. Raises ValueError for what is no cursor."""
+    """The sort key of a cursor. Raises ValueError for an invalid cursor."""
     parts = cursor.split("-")
     if len(parts) > 2 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"{cursor!r} is not a cursor of this stream")
@@ -65,14 +65,14 @@ class Client:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue(MOST_QUEUED)
         self._drop = drop
         self.views = views
-        """Whether it wants the present state of circuits besides events."""
+        """Whether the client also receives the state of circuits."""
         self.is_dropped = False
 
     def wants(self, circuit: str) -> bool:
         return not circuit or self._matches(circuit)
 
     def put(self, message: Message) -> bool:
-        """Add a message; false: the client is too slow, and was dropped."""
+        """Add a message; False if the client was dropped because it is too slow."""
         try:
             self._queue.put_nowait(message)
         except asyncio.QueueFull:
@@ -81,13 +81,13 @@ class Client:
         return True
 
     def close(self) -> None:
-        """End the connection, whatever the client does."""
+        """End the connection."""
         if not self.is_dropped:
             self.is_dropped = True
             self._drop()
 
     async def get(self) -> Message | None:
-        """The next message; `None`: none has come for a while."""
+        """The next message; `None` if there was none for `HEARTBEAT_S` seconds."""
         with suppress(TimeoutError):
             return await asyncio.wait_for(self._queue.get(), HEARTBEAT_S)
         return None
@@ -101,16 +101,16 @@ class EventHub:
         self._clients: set[Client] = set()
         self._cursor: str | None = None
         self._task: asyncio.Task[None] | None = None
-        self._wanted_s = float("-inf")
+        self._requested_s = float("-inf")
         self._scanned_s = float("-inf")
         self._scan_took_s = 0.0
         self._scan_lock = asyncio.Lock()
         self._scanning: asyncio.Task[None] | None = None
         self.circuits: dict[str, dict[str, Any]] = {}
-        """The rows of all circuits by name, as of the last look."""
+        """The rows of all circuits by name, as last read."""
         self.dropped = 0
         self.problem = ""
-        """Why the store cannot be read now; empty: it can."""
+        """Why the store cannot be read now; empty if it can."""
         self.listeners: list[Callable[[Entry], object]] = []
 
     @property
@@ -151,7 +151,7 @@ class EventHub:
                 self.problem = ""
             except StoreError as error:
                 self.problem = str(error)
-            except Exception as error:  # noqa: BLE001  one bad look must not end the stream
+            except Exception as error:  # noqa: BLE001  one failed read must not end the stream
                 self.problem = f"{type(error).__name__}: {error}"
             await asyncio.sleep(POLL_S)
 
@@ -160,10 +160,10 @@ class EventHub:
             self._cursor = await asyncio.to_thread(self._newest)
             if self._cursor is None:
                 return
-        entries = await asyncio.to_thread(self._behind, self._cursor)
+        entries = await asyncio.to_thread(self._events_after, self._cursor)
         if entries:
             names = {entry.event.circuit for entry in entries}
-            rows = await asyncio.to_thread(self._rows, names) if self._is_wanted() else {}
+            rows = await asyncio.to_thread(self._rows, names) if self._needs_circuits() else {}
             self._cursor = entries[-1].cursor
             for entry in entries:
                 for listener in self.listeners:
@@ -172,9 +172,9 @@ class EventHub:
             self._update(rows)
         now_s = asyncio.get_running_loop().time()
         pause_s = max(SCAN_S, SCAN_SHARE * self._scan_took_s)
-        is_due = self._is_wanted() and now_s - self._scanned_s >= pause_s
+        is_due = self._needs_circuits() and now_s - self._scanned_s >= pause_s
         if is_due and (self._scanning is None or self._scanning.done()):
-            # Beside the events: they must not wait for thousands of circuits.
+            # In a task, because events must not wait for thousands of circuits.
             self._scanning = asyncio.create_task(self._scan_quietly())
 
     async def _scan_quietly(self) -> None:
@@ -183,11 +183,11 @@ class EventHub:
         except StoreError as error:
             self.problem = str(error)
 
-    def _is_wanted(self) -> bool:
+    def _needs_circuits(self) -> bool:
         now_s = asyncio.get_running_loop().time()
-        return bool(self._clients) or now_s - self._wanted_s < IDLE_S
+        return bool(self._clients) or now_s - self._requested_s < IDLE_S
 
-    def _behind(self, cursor: str) -> list[Entry]:
+    def _events_after(self, cursor: str) -> list[Entry]:
         return self._sources.panel.events(after=cursor, limit=PAGE)
 
     def _rows(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
@@ -195,8 +195,8 @@ class EventHub:
         return {name: view and self._sources.circuit_row(view) for name, view in views.items()}
 
     async def known(self) -> dict[str, dict[str, Any]]:
-        """The rows of all circuits; read again unless that would take much of the time."""
-        now_s = self._wanted_s = asyncio.get_running_loop().time()
+        """The rows of all circuits; read again unless the last read was recent for its duration."""
+        now_s = self._requested_s = asyncio.get_running_loop().time()
         if now_s - self._scanned_s > SCAN_SHARE * self._scan_took_s:
             await self.scan()
         return self.circuits
@@ -207,10 +207,10 @@ class EventHub:
     async def scan(self) -> None:
         """Read all circuits, and send those that have changed to the clients."""
         loop = asyncio.get_running_loop()
-        asked_s = loop.time()
+        requested_s = loop.time()
         async with self._scan_lock:
-            if self._scanned_s >= asked_s:
-                return  # another request has just done it
+            if self._scanned_s >= requested_s:
+                return  # another request has just read them
             began_s, is_first = loop.time(), not self.circuits
             before = dict(self.circuits)
             rows = {row["name"]: row for row in await asyncio.to_thread(self._sources.circuits)}
@@ -219,11 +219,11 @@ class EventHub:
             changed: dict[str, dict[str, Any] | None] = {
                 name: row for name, row in rows.items() if _differs(self.circuits.get(name), row)
             }
-            # What an event has reported in the meantime is newer than what was read.
-            gone = [name for name, row in before.items() if self.circuits.get(name) is row]
-            changed |= {name: None for name in gone if name not in rows}
+            # Rows that an event has updated in the meantime are newer than those just read.
+            not_updated = [name for name, row in before.items() if self.circuits.get(name) is row]
+            changed |= {name: None for name in not_updated if name not in rows}
             if is_first:
-                self.circuits = rows | self.circuits  # clients have just requested all of them
+                self.circuits = rows | self.circuits  # clients have just requested all rows
             else:
                 self._update(changed)
 
@@ -252,7 +252,7 @@ class EventHub:
     # Serving clients
 
     async def serve(self, client: Client, after: str | None) -> AsyncIterator[bytes]:
-        """The messages for a client, from the event behind `after` on; without it, from now on."""
+        """The messages for a client, after the cursor `after`, or from now on without a cursor."""
         if len(self._clients) >= MOST_CLIENTS:
             yield encoded("refused", {"error": f"{MOST_CLIENTS} clients are connected"})
             return
@@ -288,9 +288,9 @@ class EventHub:
             self._clients.discard(client)
 
     async def _missed_events(self, after: str, until: str) -> AsyncIterator[Entry]:
-        """The stored events behind a cursor, up to the one from which on the queue has them."""
+        """The stored events after a cursor, up to the cursor from which the queue has them."""
         while cursor_key(after) < cursor_key(until):
-            page = await asyncio.to_thread(self._behind, after)
+            page = await asyncio.to_thread(self._events_after, after)
             for entry in page:
                 if cursor_key(entry.cursor) > cursor_key(until):
                     return
@@ -306,7 +306,7 @@ def _message(entry: Entry) -> Message:
 
 
 _CLOCKS = frozenset({"attention", "hold_left_s", "retry_after_s"})
-"""Fields that change with time alone: a client counts them down itself."""
+"""Fields that change with time alone; clients count them down themselves."""
 
 
 def _differs(known: dict[str, Any] | None, row: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""What the command prints and the API returns as JSON. docs/command.md has the fields; they only grow.
+"""The JSON values of the command and the API. docs/command.md lists the fields; fields are only added.
 
-Always ASCII, always valid JSON: what agents wrote is escaped, what is not finite is null.
+The JSON is always valid and ASCII: texts of agents are escaped, and numbers that are not finite are null.
 """
 
 import json
@@ -14,7 +14,7 @@ from switchgear._stores.base import Entry
 
 
 def iso(at_s: float) -> str | None:
-    """UTC in ISO 8601 with milliseconds; `None` for a time beyond the calendar."""
+    """A time in ISO 8601, in UTC with milliseconds; `None` if it is outside of the calendar."""
     try:
         return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, OSError, ValueError):
@@ -60,7 +60,7 @@ def of_view(view: View) -> dict[str, Any]:
 
 
 def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
-    """A circuit, as `show --json` shows it: the same, and all that is known besides."""
+    """A circuit, as `show --json` shows it: the values of `of_view`, and all details."""
     from switchgear._core.wire import detector_names  # noqa: PLC0415
     from switchgear._detectors.policy_wire import dump_policy  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def of_page(view: View, entries: list[Entry]) -> dict[str, Any]:
 
 
 def _score(view: View, *, shares: bool) -> dict[str, Any] | None:
-    """What the detectors add up to, where the policy weighs them: points of 100, and where it trips."""
+    """The score, if the policy adds up weighted detectors: points of 100, and the threshold."""
     from switchgear._stuck.score import score_of  # noqa: PLC0415
 
     score = score_of(view.policy, view.readings)
@@ -103,11 +103,11 @@ def of_entry(entry: Entry) -> dict[str, Any]:
 
 
 def of_event(event: Event) -> dict[str, Any]:
-    """An event with its time for people and for machines."""
+    """An event, with its time also in ISO 8601."""
     return {"at": iso(event.at_s), **event._asdict()}
 
 
-def stands(name: str, done: Step) -> dict[str, Any]:
+def standing_of(name: str, done: Step) -> dict[str, Any]:
     return {
         "name": name,
         "phase": done.verdict.phase,
@@ -120,7 +120,7 @@ def stands(name: str, done: Step) -> dict[str, Any]:
 
 
 def heat_of(view: View) -> float:
-    """How hot a circuit is now, at most 1; the heat that is stored may be older."""
+    """The current heat of a circuit, at most 1; the stored heat may be older."""
     heats = [reading.heat for reading in view.readings]
     return min(view.policy.combine.heat(view.policy.detectors, heats), 1.0)
 
@@ -133,7 +133,7 @@ def _held(circuit: Circuit, field: int) -> str | None:
 
 
 def finite(value: Any) -> Any:
-    """The value with `None` in the place of numbers that JSON does not have."""
+    """The value with `None` in place of numbers that JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -225,7 +225,7 @@ class OutboxPlace:
         self._lease_s = lease_s
         self.is_given_up = False
 
-    def take(self) -> Turn | None:
+    def acquire(self) -> Turn | None:
         """Acquire the turn for a lease; `None` if another process has it. Raises `StoreError`."""
 
         def work(value: Any, now_s: float) -> Amended:
@@ -282,7 +282,7 @@ class OutboxPlace:
         Does nothing if another process has the turn. An event for which `act` raises is processed
         again later, and the error is raised.
         """
-        turn = None if self.is_at_end() else self.take()
+        turn = None if self.is_at_end() else self.acquire()
         if turn is None:
             return 0
         cursor, done = turn.cursor, 0
@@ -350,7 +350,7 @@ class Delivery:
         Failures of the target are stored and not raised. With `now`, a pause is cut short unless the
         receiver requested it.
         """
-        turn = None if self._place.is_at_end() else self._place.take()
+        turn = None if self._place.is_at_end() else self._place.acquire()
         if turn is None:
             return 0
         try:

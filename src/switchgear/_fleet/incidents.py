@@ -262,13 +262,13 @@ def what_to_do(category: str, circuit: str, incident: str) -> list[str]:
     named = quote(circuit)
     show = f"Look at the evidence: switchgear show {named}"
     steps = {
-        "budget": "Find out what it spent on; raise hard_cap_dollars only if that was right.",
+        "budget": "Find out what the money was spent on; raise hard_cap_dollars only if that was justified.",
         "failure_rate": "Read the last errors; the agent is tried again after the cooldown.",
         "latency": "See whether the provider or the work is slow; half of the load goes elsewhere.",
-        "constitutional": f"Read what it tried. When it is safe: switchgear reset {named} --why '…'",
+        "constitutional": f"Read what the agent tried. When it is safe: switchgear reset {named} --why '…'",
         "external_dep": "Nothing, if the provider reports an outage: the circuit probes by itself.",
         "resource_lock": "See what holds it: switchgear locks",
-        "story_cost": f"Decide whether it is worth more: switchgear fleet resume {quote(circuit[6:])} --why '…'",
+        "story_cost": f"Decide whether the task is worth more: switchgear fleet resume {quote(circuit[6:])} --why '…'",
     }
     close = f"Then close it: switchgear incidents close {incident} --why '…' --confirmed"
     return [show, steps[category], f"{close}, or --false-positive if it should not have tripped"]

@@ -375,7 +375,7 @@ class Router:
 
     def _route(
         self,
-        by: Settings,
+        settings: Settings,
         agent: str,
         tried: Mapping[Candidate, str],
         **where: Unpack[RouteOptions],
@@ -383,16 +383,16 @@ class Router:
         if unknown := where.keys() - RouteOptions.__annotations__.keys():
             raise TypeError(f"a routed call has no option {min(unknown)!r}")
         story, locks = where.get("story"), where.get("locks", ())
-        requested = by.crew.agent(agent)
+        requested = settings.crew.agent(agent)
         route = Route(agent, story)
-        on = by.breakers
+        on = settings.breakers
         try:
-            shared = self._breakers_of(by, "rules") if on.constitutional.enabled else []
+            shared = self._breakers_of(settings, "rules") if on.constitutional.enabled else []
             if story and on.story_cost.enabled:
                 shared = [*shared, self.panel.breaker(f"story/{story}")]
-            is_free = not locks or self._locks_admit(route, by, locks)
+            is_free = not locks or self._locks_admit(route, settings, locks)
             if is_free and self._all_admit(route, shared, None, None):
-                found = self._first_admitted(route, by, requested, tried)
+                found = self._first_admitted(route, settings, requested, tried)
                 if found is not None and self._reserve(route, where):
                     route.choose(*found, rerouted=found != (agent, requested.model))
                     self._report_switch(requested, found, route.refused)
@@ -411,11 +411,11 @@ class Router:
         that a person must fix (a bad key, refused content, a bad request) and exceptions of `work`
         itself are raised at once. Raises `NoRoute` without an admitted worker, or the last error.
         """
-        by = self.settings  # of all attempts
+        settings = self.settings  # of all attempts
         tried: dict[Candidate, str] = {}
         last: Exception | None = None
         while True:
-            route = self._route(by, agent, tried, **where)
+            route = self._route(settings, agent, tried, **where)
             if route.worker is None:
                 raise route.no_route() if last is None else last
             started_s = self._clock()
@@ -439,11 +439,11 @@ class Router:
         self, agent: str, work: Callable[[Route], Awaitable[T]], **where: Unpack[RouteOptions]
     ) -> T:
         """`call` for a coroutine: the circuits are checked and recorded on outside the event loop."""
-        by = self.settings  # of all attempts
+        settings = self.settings  # of all attempts
         tried: dict[Candidate, str] = {}
         last: Exception | None = None
         while True:
-            acquire = partial(self._route, by, agent, dict(tried), **where)
+            acquire = partial(self._route, settings, agent, dict(tried), **where)
             route = await run_in_thread(acquire, Route.give_back)
             if not route.admitted:
                 raise route.no_route() if last is None else last
@@ -469,28 +469,32 @@ class Router:
                 return done
 
     def _first_admitted(
-        self, route: Route, by: Settings, requested: FleetAgent, tried: Mapping[Candidate, str]
+        self,
+        route: Route,
+        settings: Settings,
+        requested: FleetAgent,
+        tried: Mapping[Candidate, str],
     ) -> Candidate | None:
         """The first agent that is admitted, on its first model that is admitted."""
-        for agent in by.chain(requested):
+        for agent in settings.chain(requested):
             before = len(route.permits)
-            if self._all_admit(route, self._breakers_of(by, agent), agent.name, None):
+            if self._all_admit(route, self._breakers_of(settings, agent), agent.name, None):
                 own = len(route.permits)
                 for model in (agent.model, *agent.fallback_models):
                     found = Candidate(agent.name, model)
                     if found in tried:
                         route.refused.append(Refused(*found, "tried", tried[found], None))
-                    elif self._all_admit(route, self._breakers_of(by, model), *found):
+                    elif self._all_admit(route, self._breakers_of(settings, model), *found):
                         return found
                     route.give_back(keep=own)
             route.give_back(keep=before)
         return None
 
-    def _locks_admit(self, route: Route, by: Settings, locks: Collection[str]) -> bool:
+    def _locks_admit(self, route: Route, settings: Settings, locks: Collection[str]) -> bool:
         """Whether the circuits of these resources admit waiting; acquires nothing."""
         if isinstance(locks, str):
             raise ValueError(f"locks is {locks!r}: it must be a list of resources")
-        for resource in locks if by.breakers.resource_lock.enabled else ():
+        for resource in locks if settings.breakers.resource_lock.enabled else ():
             view = self.panel.view(f"lock/{resource}")
             if view is not None and not view.verdict.admitted:
                 verdict = view.verdict
@@ -499,14 +503,16 @@ class Router:
                 return False
         return True
 
-    def _breakers_of(self, by: Settings, member: FleetAgent | Model | str) -> list[CircuitBreaker]:
+    def _breakers_of(
+        self, settings: Settings, member: FleetAgent | Model | str
+    ) -> list[CircuitBreaker]:
         """The breakers of an agent, of a model, or of the circuit with this name."""
         known = self._breaker_cache.get(member)
-        if known is not None and known[0] is by:
+        if known is not None and known[0] is settings:
             return known[1]
-        names = [member] if isinstance(member, str) else by.circuits(member)
+        names = [member] if isinstance(member, str) else settings.circuits(member)
         found = [self.panel.breaker(name) for name in names]
-        self._breaker_cache[member] = (by, found)
+        self._breaker_cache[member] = (settings, found)
         return found
 
     def _all_admit(

@@ -24,7 +24,7 @@ SIGNATURE, ID = "Switchgear-Signature", "Switchgear-Id"
 Message = dict[str, Any]
 _KEPT_STDERR = 2000
 _POLL_S = 0.02
-"""How often a running command is checked."""
+"""Seconds between two checks of a running command."""
 _UNESCAPED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 """The characters that are not percent-encoded in a header."""
 
@@ -44,7 +44,7 @@ class NotSent(SwitchgearError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """The wait that the receiver requests, in seconds; `None`: none."""
+        """The wait in seconds that the receiver requests; `None`: it requests none."""
         return self.args[2] if len(self.args) > 2 else None
 
     def __str__(self) -> str:

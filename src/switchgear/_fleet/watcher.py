@@ -59,21 +59,21 @@ def _agent(fleet: Fleet, agent: FleetAgent, views: dict[str, View]) -> dict[str,
     """The row of an agent: where its work would go now, and which circuits refuse."""
     why: list[str] = []
 
-    def admits(names: list[str], candidate: str) -> bool:
+    def admits(names: list[str], label: str) -> bool:
         refusing = [name for name in names if name in views and not views[name].verdict.admitted]
-        why.extend(f"{candidate}: {name}: {_until(views[name])}" for name in refusing)
+        why.extend(f"{label}: {name}: {_until(views[name])}" for name in refusing)
         return not refusing
 
     found: tuple[FleetAgent, Model] | None = None
-    by = fleet.router.settings
+    settings = fleet.router.settings
     if admits(["rules"], "any agent"):
         found = next(
             (
-                (one, model)
-                for one in by.chain(agent)
-                if admits(by.circuits(one), one.name)
-                for model in one.models
-                if admits(by.circuits(model), f"{one.name} on {model}")
+                (candidate, model)
+                for candidate in settings.chain(agent)
+                if admits(settings.circuits(candidate), candidate.name)
+                for model in candidate.models
+                if admits(settings.circuits(model), f"{candidate.name} on {model}")
             ),
             None,
         )

@@ -1,1 +1,1 @@
-"""What an error of a model provider means, whichever way it arrives."""
+"""Model APIs: their requests, responses, prices and errors."""

@@ -1,7 +1,7 @@
 """SDK exceptions and HTTP responses of model providers, classified by `table.py`.
 
-Reads the exceptions of the SDKs (Anthropic, OpenAI, Google, and those with the same shape) by their
-attributes, not by their types: no SDK is imported.
+Reads the exceptions of the SDKs (Anthropic, OpenAI, Google, and others of the same shape) by their
+attributes and not by their types, so no SDK is imported.
 """
 
 import time
@@ -28,10 +28,10 @@ from switchgear._providers.table import (
 from switchgear._providers.waits import wait_s
 from switchgear._text.redact import redact
 
-LOOKED_AT = 4_000
+LONGEST_MESSAGE = 4_000
 """Maximum number of characters of a message that are read."""
 LARGEST_BODY = 200_000
-"""Characters of a body that is parsed; a longer one is no error message."""
+"""Maximum length of a body that is parsed; a longer one is no error message."""
 _CAUSES = 5
 _MOST_KEYS = 1000
 
@@ -58,14 +58,14 @@ class ProviderError(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What an error carries, wherever its SDK puts it."""
+    """The facts of an error, wherever its SDK puts them."""
 
     status: int | None
     codes: frozenset[str]
-    """Codes and types, in small letters."""
+    """Codes and types, in lower case."""
     message: str
     delay_s: float | None
-    """The wait in the body, as in Google's."""
+    """The wait in the body in seconds, as Google sends it."""
 
 
 def classify(error: BaseException) -> ProviderError | None:
@@ -79,9 +79,9 @@ def classify(error: BaseException) -> ProviderError | None:
     try:
         if is_no_evidence(error):
             return None
-        found = next(filter(None, map(_understood, _with_causes(error))), None)
+        found = next(filter(None, map(_classify_alone, _with_causes(error))), None)
         return None if found is None else found._replace(text=describe(error))
-    except BaseException as trouble:  # a strange exception is not replaced by another one
+    except BaseException as trouble:  # a defect of an exception must not replace the exception
         if is_interrupt(trouble):
             raise
         return None
@@ -93,7 +93,7 @@ def classify_response(
     body: Any = None,
     now_s: float | None = None,
 ) -> ProviderError | None:
-    """Classify an HTTP response; `None`: not an error. `body`: a text, bytes or parsed JSON.
+    """Classify an HTTP response; `None`: not an error. `body` is a text, bytes or parsed JSON.
 
     `now_s` is the time since the epoch in seconds; `None`: now.
 
@@ -110,20 +110,20 @@ def classify_response(
         or ProviderErrorKind.OUTAGE
     )
     at_s = time.time() if now_s is None else now_s
-    asked_s = _wait_s(_Headers(headers), status, facts.delay_s, at_s)
+    requested_s = _wait_s(_Headers(headers), status, facts.delay_s, at_s)
     text = redact(f"HTTP {status}: {facts.message}" if facts.message else f"HTTP {status}")
-    return ProviderError(kind, status, asked_s if kind in PROVIDER_FAILURES else None, text)
+    return ProviderError(kind, status, requested_s if kind in PROVIDER_FAILURES else None, text)
 
 
 def was_not_started(error: BaseException) -> bool:
-    """Whether its status means that the provider started nothing. Never raises.
+    """Whether the status of an error means that the provider has not started any work. Never raises.
 
-    Its cause does not count: code that wraps an error may have paid for calls before.
-    What broke off in the middle has no such status.
+    The cause of the error is ignored, because code that wraps an error may have paid for earlier calls.
+    An error in the middle of a response has no such status.
     """
     try:
-        found = _understood(error)
-    except BaseException as trouble:  # a strange exception is no evidence
+        found = _classify_alone(error)
+    except BaseException as trouble:  # a defect of an exception is no evidence
         if is_interrupt(trouble):
             raise
         return False
@@ -131,7 +131,7 @@ def was_not_started(error: BaseException) -> bool:
 
 
 def provider_signal(error: BaseException, seconds: float | None = None) -> Signal:
-    """The signal for the provider's circuit: a failure only where the provider caused it."""
+    """The signal for the circuit of the provider: a failure only if the provider caused the error."""
     found = classify(error)
     if found is None or not found.is_provider_failure:
         return Signal()
@@ -139,7 +139,7 @@ def provider_signal(error: BaseException, seconds: float | None = None) -> Signa
 
 
 def agent_signal(error: BaseException, seconds: float | None = None) -> Signal:
-    """The signal for the agent's circuit: the provider's failures are no evidence against it."""
+    """The signal for the circuit of the agent, against which failures of the provider do not count."""
     found = classify(error)
     if is_no_evidence(error) or (found is not None and found.kind not in AGENT_FAILURES):
         return Signal()
@@ -153,15 +153,15 @@ def is_provider_failure(error: BaseException) -> bool:
 
 
 class _Headers(Exception):
-    """Never raised: it carries headers."""
+    """Carries headers for `retry_after_s`; never raised."""
 
     def __init__(self, headers: Mapping[str, str] | None) -> None:
         super().__init__()
         self.headers = headers
 
 
-def _understood(error: BaseException) -> ProviderError | None:
-    """The facts of the exception itself, without its cause."""
+def _classify_alone(error: BaseException) -> ProviderError | None:
+    """Classify the exception itself, without its cause; `None`: not a provider error."""
     names = [kind.__name__ for kind in type(error).__mro__]
     facts = _facts_of(error)
     kind = (
@@ -176,28 +176,28 @@ def _understood(error: BaseException) -> ProviderError | None:
         return None
     if kind not in PROVIDER_FAILURES:
         return ProviderError(kind, facts.status)
-    asked_s = _wait_s(error, facts.status or 0, facts.delay_s, time.time())
-    return ProviderError(kind, facts.status, asked_s)
+    requested_s = _wait_s(error, facts.status or 0, facts.delay_s, time.time())
+    return ProviderError(kind, facts.status, requested_s)
 
 
 def _wait_s(error: Any, status: int, delay_s: float | None, now_s: float) -> float | None:
-    """The wait in the headers of an error, then in its body, then in its exhausted rate limits."""
-    asked_s = retry_after_s(error) or delay_s
-    if asked_s is not None:
-        return asked_s
+    """The wait in seconds: in the headers of an error, in its body, or until its used-up rate limits are renewed."""
+    requested_s = retry_after_s(error) or delay_s
+    if requested_s is not None:
+        return requested_s
     response = getattr(error, "response", None)
     headers = getattr(response, "headers", None) or getattr(error, "headers", None)
     return wait_s(status, headers, now_s) if isinstance(headers, Mapping) else None
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what it was raised from: frameworks wrap what SDKs raise."""
-    one: BaseException | None = error
+    """The exception and its causes, because frameworks wrap the exceptions of SDKs."""
+    current: BaseException | None = error
     for _ in range(_CAUSES):
-        if one is None:
+        if current is None:
             return
-        yield one
-        one = CAUSE(one)
+        yield current
+        current = CAUSE(current)
 
 
 def _facts_of(error: BaseException) -> _Facts:
@@ -208,8 +208,8 @@ def _facts_of(error: BaseException) -> _Facts:
     parts = [_facts(status, _parse_body(body)) for body in bodies if isinstance(body, dict | list)]
     codes = frozenset(word for part in parts for word in part.codes)
     if status is None and not codes & CODES.keys():
-        return _Facts(None, frozenset(), "", None)  # its text may be any exception's
-    message = str(error)[:LOOKED_AT].lower()
+        return _Facts(None, frozenset(), "", None)  # an exception that may not be of an SDK
+    message = str(error)[:LONGEST_MESSAGE].lower()
     delays = [part.delay_s for part in parts if part.delay_s is not None]
     return _Facts(status, codes, message, delays[0] if delays else None)
 
@@ -218,9 +218,9 @@ def _statuses(error: BaseException, response: Any) -> Iterator[Any]:
     for holder in (error, response):
         for name in ("status_code", "http_status", "status", "code"):
             yield getattr(holder, name, None)
-    if isinstance(response, dict):  # as botocore has it
-        about = response.get("ResponseMetadata")
-        yield about.get("HTTPStatusCode") if isinstance(about, dict) else None
+    if isinstance(response, dict):  # botocore
+        metadata = response.get("ResponseMetadata")
+        yield metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
 
 
 def _is_status(value: Any) -> bool:
@@ -233,13 +233,13 @@ def _parse_body(body: Any) -> Any:
     if not isinstance(body, str):
         return body
     if len(body) > LARGEST_BODY:
-        return {"message": body[:LOOKED_AT]}
-    import json  # noqa: PLC0415  only for an error
+        return {"message": body[:LONGEST_MESSAGE]}
+    import json  # noqa: PLC0415  only needed for errors
 
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        return {"message": body[:LOOKED_AT]}
+        return {"message": body[:LONGEST_MESSAGE]}
 
 
 def _facts(status: int | None, body: Any) -> _Facts:
@@ -251,32 +251,32 @@ def _facts(status: int | None, body: Any) -> _Facts:
             if name in {"type", "code", "status", "reason"} and isinstance(value, str):
                 codes.add(value.strip().lower()[:100])
             elif name == "message" and isinstance(value, str):
-                message = message or value[:LOOKED_AT]
+                message = message or value[:LONGEST_MESSAGE]
             elif name == "retrydelay" and isinstance(value, str):
                 delay_s = _delay_s(value) or delay_s
     return _Facts(status, frozenset(codes), message.lower(), delay_s)
 
 
 def _parts(body: Any) -> Iterator[dict[Any, Any]]:
-    """The mappings of a body that speak of the error, a few levels deep."""
+    """The mappings in a body that describe the error, at most four levels deep."""
     level = [body]
     for _ in range(4):
         below: list[Any] = []
-        for one in level[:50]:
-            if isinstance(one, list):
-                below += one[:50]
-            elif isinstance(one, dict):
-                yield one
+        for part in level[:50]:
+            if isinstance(part, list):
+                below += part[:50]
+            elif isinstance(part, dict):
+                yield part
                 below += [
                     value
-                    for key, value in islice(one.items(), _MOST_KEYS)
+                    for key, value in islice(part.items(), _MOST_KEYS)
                     if str(key).lower() in {"error", "details", "innererror", "inner_error"}
                 ]
         level = below
 
 
 def _delay_s(text: str) -> float | None:
-    """Google's durations: `34s`, `1.5s`."""
+    """The seconds in a duration of Google: `34s`, `1.5s`."""
     try:
         delay_s = float(text.strip().removesuffix("s"))
     except ValueError:

@@ -1,8 +1,8 @@
-"""What tokens of a model cost, in integer millionths of a dollar.
+"""The cost of a model's tokens, in integer millionths of a dollar.
 
-Prices come from the package genai-prices where it is installed (`pip install switchgear[prices]`), else from
-the list that ships with Switchgear. Nothing is looked up over the network. An unknown price is `None` with
-the reason, and never 0.
+Prices come from the package genai-prices if it is installed (`pip install switchgear[prices]`), otherwise
+from the bundled list. Nothing is looked up over the network. An unknown price is `None` with the reason,
+and never 0.
 """
 
 import json
@@ -16,21 +16,21 @@ from typing import Any, NamedTuple
 _COMPACT_DATE = re.compile(r"-(20\d\d)(\d\d)(\d\d)$")
 _MILLION = 1_000_000
 ORDINARY_TOKENS = 100_000
-"""The largest input of a request at the ordinary price: some models cost more for very long requests."""
+"""The largest input of a request at the ordinary price; some models cost more for very long requests."""
 
 
 class TokenUsage(NamedTuple):
     """The tokens of one response, or of several."""
 
     input: int = 0
-    """All input, tokens read from and written to a cache included."""
+    """All input tokens, including those read from or written to a cache."""
     output: int = 0
-    """All output, reasoning included."""
+    """All output tokens, including reasoning."""
     cache_read: int = 0
     cache_write: int = 0
-    """Written to a cache for 5 minutes, or for the time that the provider gives."""
+    """Tokens written to a cache for 5 minutes, or for the default time of the provider."""
     cache_write_1h: int = 0
-    """Written to a cache for an hour, as Anthropic offers it."""
+    """Tokens written to a cache for an hour, which Anthropic offers."""
 
     def plus(self, other: "TokenUsage") -> "TokenUsage":
         """The sum of both.
@@ -42,22 +42,22 @@ class TokenUsage(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Prices in millionths of a dollar for a million tokens."""
+    """Prices in millionths of a dollar per million tokens."""
 
     input: int
     output: int
     cache_read: int
     cache_write: int
     window: int | None = None
-    """How many tokens the model can hold."""
+    """The size of the context window in tokens."""
 
     def cost_micros(
         self, sent: int, output: int, read: int = 0, written: int = 0, written_1h: int = 0
     ) -> int:
-        """What tokens cost, rounded up; `sent` includes what was read from and written to a cache.
+        """The cost of tokens, rounded up; `sent` includes tokens read from or written to a cache.
 
-        A token that is cached for an hour costs 8/5 of one that is cached for 5 minutes: Anthropic's
-        ratio, the only provider that offers both.
+        Caching a token for an hour costs 8/5 of caching it for 5 minutes: the ratio of Anthropic, the
+        only provider that offers both.
 
         >>> Rates(3_000_000, 15_000_000, 300_000, 3_750_000).cost_micros(1_100, 20, 1_000)
         900
@@ -72,19 +72,19 @@ class Rates(NamedTuple):
 
 
 def snapshot_date() -> str:
-    """The day of the list, as `2026-11-16`."""
+    """The date of the bundled list, such as `2026-11-16`."""
     return str(_list()["date"])
 
 
 @lru_cache(1024)
 def rates_of(model: str, provider: str = "") -> Rates | None:
-    """The prices of a model, at a provider if one is named; `None`: not in the list."""
+    """The prices of a model, at a provider if one is given; `None`: not in the bundled list."""
     name = model.lower()
     rows: list[dict[str, Any]] = _list()["providers"]
     if provider:
-        wanted = provider.lower().strip()
-        found = next((row for row in rows if row["id"] == wanted), None) or next(
-            (row for row in rows if _matches(row["provider_match"], wanted)), None
+        provider_name = provider.lower().strip()
+        found = next((row for row in rows if row["id"] == provider_name), None) or next(
+            (row for row in rows if _matches(row["provider_match"], provider_name)), None
         )
     else:
         found = next((row for row in rows if _matches(row["model_match"], name)), None)
@@ -103,21 +103,21 @@ def rates_of(model: str, provider: str = "") -> Rates | None:
 def _matches(clause: Any, text: str) -> bool:
     if clause is None:
         return False
-    sign, *parts = clause
-    if sign == "|":
+    operator, *parts = clause
+    if operator == "|":
         return any(_matches(part, text) for part in parts)
-    if sign == "&":
+    if operator == "&":
         return all(_matches(part, text) for part in parts)
-    what = str(parts[0])
-    if sign == "~":
-        return bool(re.search(what, text))
-    what = what.lower()
+    pattern = str(parts[0])
+    if operator == "~":
+        return bool(re.search(pattern, text))
+    pattern = pattern.lower()
     return {
-        "=": text == what,
-        "^": text.startswith(what),
-        "$": text.endswith(what),
-        "*": what in text,
-    }[sign]
+        "=": text == pattern,
+        "^": text.startswith(pattern),
+        "$": text.endswith(pattern),
+        "*": pattern in text,
+    }[operator]
 
 
 @cache
@@ -128,7 +128,7 @@ def _list() -> dict[str, Any]:
 
 
 def price_list() -> str:
-    """Which list prices tokens: the installed package, or the bundled one with its date."""
+    """The name of the price list in use: the installed package, or the bundled list with its date."""
     return _list_name(is_package=_package() is not None)
 
 
@@ -148,17 +148,17 @@ def _package() -> Any:
 
 def _import_package() -> Any:
     try:
-        import genai_prices  # noqa: PLC0415 - an extra, and slow; waits for another thread that imports it
+        import genai_prices  # noqa: PLC0415 - an extra, and slow to import; waits for a thread that imports it
     except ImportError:
         return None
     return genai_prices
 
 
-_find_package = cache(_import_package)  # to look for a package that is not installed takes long
+_find_package = cache(_import_package)  # searching for a package that is not installed is slow
 
 
 def window_of(model: str) -> int | None:
-    """How many tokens a model can hold, by the same list; `None`: unknown."""
+    """The size of a model's context window in tokens; `None`: unknown."""
     provider, _, name = model.rpartition("/")
     package = _package()
     if package is None:
@@ -173,18 +173,18 @@ def window_of(model: str) -> int | None:
 
 
 class TokenCost(NamedTuple):
-    """What tokens cost, or why that is unknown."""
+    """The cost of tokens, or why it is unknown."""
 
     micros: int | None
-    """Millionths of a dollar; `None`: unknown, and never 0 for that reason."""
+    """Millionths of a dollar; `None`: unknown."""
     unknown: str = ""
-    """Why the cost is unknown; empty where it is known."""
+    """Why the cost is unknown; empty if it is known."""
 
 
 def token_cost(model: str, usage: TokenUsage, provider: str = "", requests: int = 1) -> TokenCost:
-    """What the tokens of `requests` requests cost together. Cheap after the first call for a model.
+    """The total cost of the tokens of `requests` requests. Cheap after the first call for a model.
 
-    A model is looked up at the provider first, then at any. `provider/model` names both.
+    A model is looked up at the provider first, then at all others. `provider/model` names both.
 
     >>> token_cost("claude-sonnet-4-5", TokenUsage(1_000, 100)).micros
     4500
@@ -205,7 +205,7 @@ def token_cost(model: str, usage: TokenUsage, provider: str = "", requests: int 
 
 @lru_cache(256)
 def model_price(model: str, provider: str = "") -> Rates | None:
-    """The prices of a model for requests of ordinary length; `None`: it is in no list."""
+    """The prices of a model for requests of ordinary length; `None`: unknown model."""
     within, _, name = model.rpartition("/")
     for at in dict.fromkeys((provider, within, "")):
         for each in dict.fromkeys((model, name)):
@@ -234,7 +234,7 @@ def _by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> 
 
 
 def by_package(model: str, usage: TokenUsage, provider: str, requests: int) -> int | None:
-    """The cost by the installed package genai-prices; `None`: it is missing, or has no price for the model."""
+    """The cost by the package genai-prices; `None`: it is not installed or has no price for the model."""
     package = _package()
     if package is None:
         return None

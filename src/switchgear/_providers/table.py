@@ -1,8 +1,8 @@
 """What an error of a model provider means: one table for SDK exceptions, HTTP responses and CLI messages.
 
 The error code in the body comes first, because a stream that breaks in the middle has status 200; then
-phrases, where one status has several meanings; then the status; then phrases of messages without a
-status. Two decisions that are easy to get wrong:
+phrases, if the status has several meanings; then the status; then phrases of messages without a status.
+Two decisions that are easy to get wrong:
 
 - 404 is a bad request: the model or the URL does not exist, and the provider works.
 - 408 and 504 are timeouts: failures of the provider.
@@ -25,7 +25,7 @@ class ProviderErrorKind(StrEnum):
     """The account's money or allowance is used up."""
     CONTEXT_LENGTH = "context_length"
     CONTENT_POLICY = "content_policy"
-    """Refused because of its content."""
+    """The provider refused the content of the request."""
     BAD_REQUEST = "bad_request"
 
 
@@ -46,9 +46,9 @@ PROVIDER_FAILURES = frozenset((RATE_LIMIT, OVERLOAD, OUTAGE, TIMEOUT))
 AGENT_FAILURES = frozenset((CONTEXT_LENGTH, CONTENT_POLICY, BAD_REQUEST))
 """Count against the circuit of the agent that made the request."""
 NO_FAILOVER = frozenset((AUTH, CONTENT_POLICY, BAD_REQUEST))
-"""Are raised at once: another provider would hide them, or refuse the request as well."""
+"""Raised at once, because another provider would hide the error, or refuse the request as well."""
 NOT_STARTED = frozenset((RATE_LIMIT, OVERLOAD, AUTH, QUOTA))
-"""A provider responds with these before it starts work. The others may be billed."""
+"""Errors before the provider starts work. Calls with other errors may be billed."""
 
 CODES: dict[str, ProviderErrorKind] = {
     # Anthropic
@@ -112,7 +112,7 @@ PHRASES: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...] = (
     ),
     (AUTH, ("api key not valid", "api key expired", "invalid api key", "invalid x-api-key")),
 )
-"""What a message means where its status has several meanings."""
+"""The meaning of a message whose status has several meanings."""
 AMBIGUOUS = frozenset((400, 403, 413, 422, 429, None))
 """Statuses with several meanings; `None`: no status."""
 
@@ -130,7 +130,7 @@ STATUSES: dict[int, ProviderErrorKind] = {
     504: TIMEOUT,
     529: OVERLOAD,
 }
-"""All others are an outage from 500 on, and a bad request below."""
+"""Other statuses are an outage from 500 on, and a bad request below."""
 
 EXCEPTIONS: dict[str, ProviderErrorKind] = {
     "ContentFilterFinishReasonError": CONTENT_POLICY,
@@ -142,7 +142,7 @@ EXCEPTIONS: dict[str, ProviderErrorKind] = {
 """Exceptions that are more specific than their status, by type name."""
 
 NO_RESPONSE: dict[str, ProviderErrorKind] = {
-    # Timeouts first: to some they are connection errors too.
+    # Timeouts first, because some SDKs derive them from connection errors.
     "APITimeoutError": TIMEOUT,
     "TimeoutException": TIMEOUT,
     "Timeout": TIMEOUT,
@@ -154,8 +154,8 @@ NO_RESPONSE: dict[str, ProviderErrorKind] = {
     "URLError": OUTAGE,
     "gaierror": OUTAGE,
 }
-"""Exceptions without a response, by the names of their types and base classes. One with a status
-had a response: `urllib` derives those from `URLError`."""
+"""Exceptions without a response, by the names of their types and base classes. An exception with a
+status had a response, although `urllib` derives it from `URLError`."""
 
 
 MESSAGES: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...] = (
@@ -183,35 +183,35 @@ MESSAGES: tuple[tuple[ProviderErrorKind, tuple[str, ...]], ...] = (
         ),
     ),
 )
-"""What a message of a program means that states no status. Too loose for a message that has one."""
+"""The meaning of a program's message without a status. Too loose for a message that has one."""
 _GENERIC = ("api_error", "server_error", "permission_denied", "slow_down", "content_filter")
 _WRITTEN_CODES = re.compile(
     "|".join(
         code for code in (*CODES, "resource_exhausted") if "_" in code and code not in _GENERIC
     )
 )
-"""Codes that are unmistakable within a text; other programs print the generic ones too."""
+"""Codes that are unmistakable within a text; other programs also print generic codes."""
 _PRECEDENCE = (
     *(QUOTA, CONTENT_POLICY, CONTEXT_LENGTH, AUTH),
     *(RATE_LIMIT, OVERLOAD, TIMEOUT, OUTAGE),
 )
-"""Of several codes the most specific counts."""
+"""The kinds in order of precedence, if an error has several codes."""
 
 
 def kind_of_codes(
     codes: frozenset[str], message: str = "", delay_s: float | None = None
 ) -> ProviderErrorKind | None:
-    """The most specific kind of these codes, in lower case. `delay_s`: the wait in the body, in seconds."""
+    """The most specific kind of codes in lower case. `delay_s` is the wait in the body in seconds."""
     found = {CODES[code] for code in codes if code in CODES}
     if "resource_exhausted" in codes:
-        # Google uses it for both: a rate limit has a retry time, a quota needs money.
+        # Google uses this code for rate limits, which have a retry time, and for quotas, which need money.
         is_rate = delay_s is not None or "quota" not in message
         found.add(RATE_LIMIT if is_rate else QUOTA)
     return next((kind for kind in _PRECEDENCE if kind in found), None)
 
 
 def kind_of_phrase(message: str, status: int | None) -> ProviderErrorKind | None:
-    """The kind of a message in lower case, where its status has several meanings."""
+    """The kind of a message in lower case, if its status has several meanings."""
     return _first(PHRASES, message) if status in AMBIGUOUS else None
 
 

@@ -1,4 +1,4 @@
-"""Requests to model APIs, recognised by path and body: which protocol, provider and model, and how large.
+"""Recognises requests to model APIs by path and body: the protocol, provider, model and size.
 
 Pure: headers and bytes in, values out. The transports, the proxy and the framework integrations use it.
 """
@@ -15,18 +15,18 @@ from urllib.parse import unquote
 from switchgear._providers.prices import TokenCost, TokenUsage, token_cost
 
 LONGEST_MODEL = 200
-"""Characters of a model's name; a longer one is cut."""
+"""Maximum length of a model's name; a longer one is cut."""
 DEFAULT_OUTPUT_TOKENS = 4_096
-"""Tokens that a response is expected to have at most where the request sets no limit."""
+"""Maximum tokens expected of a response if the request sets no limit."""
 _LARGEST_BODY = 64 * 1024 * 1024
 _MOST_VALUES = 1_000_000
-"""Values of a body that is parsed: parsing more takes long, 20 s for 39 KB of hostile gzip."""
+"""Maximum number of values in a body; 39 KB of hostile gzip can take 20 s to parse."""
 _IMAGE_TOKENS = 1_600
 _ENCODED = re.compile(rb"[A-Za-z0-9+/_=-]{1000,}")
 
 
 class ModelProtocol(StrEnum):
-    """The form of a request and its response."""
+    """The format of a request and its response."""
 
     ANTHROPIC_MESSAGES = "anthropic_messages"
     ANTHROPIC_COUNT_TOKENS = "anthropic_count_tokens"
@@ -37,7 +37,7 @@ class ModelProtocol(StrEnum):
 
     def __init__(self, name: str) -> None:
         self.family: str = "google" if name.startswith("gemini") else name.partition("_")[0]
-        """Whose protocol it is: `anthropic`, `openai` or `google`."""
+        """The family of the protocol: `anthropic`, `openai` or `google`."""
 
 
 HOSTS: tuple[tuple[str, str], ...] = (
@@ -60,7 +60,7 @@ HOSTS: tuple[tuple[str, str], ...] = (
     ("api.perplexity.ai", "perplexity"),
     ("api.cerebras.ai", "cerebras"),
 )
-"""Providers by the end of the host, with the names of the price list."""
+"""Providers, by the end of the host; their names are those of the price list."""
 
 _GEMINI = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent)$")
 _DEPLOYMENT = re.compile(r"/deployments/([^/]+)/")
@@ -77,16 +77,16 @@ class ModelRequest(NamedTuple):
 
     protocol: ModelProtocol
     provider: str
-    """The provider's name by its host, such as `openai`; of an unknown host the host with its port."""
+    """The name of the provider, such as `openai`; for an unknown host, the host with its port."""
     model: str
-    """Empty where the request names none, or its body cannot be read."""
+    """Empty if the request names none or its body is unreadable."""
     is_stream: bool
     max_output_tokens: int | None
-    """The limit that the request sets; `None`: none."""
+    """The limit that the request sets; `None`: it sets none."""
     input_tokens: int
-    """An estimate by the size of the body: four ASCII bytes a token, images 1,600 tokens each."""
+    """An estimate by the size of the body: four ASCII bytes per token, 1,600 tokens per image."""
     payload: Mapping[str, Any]
-    """The parsed body; empty where it cannot be read. Not to be changed."""
+    """The parsed body; empty if it is unreadable. Must not be changed."""
 
     def most_usage(self, default_output_tokens: int = DEFAULT_OUTPUT_TOKENS) -> TokenUsage:
         """The tokens to reserve money for: the estimated input and the largest output allowed."""
@@ -94,7 +94,7 @@ class ModelRequest(NamedTuple):
         return TokenUsage(self.input_tokens, default_output_tokens if output is None else output)
 
     def most_cost(self, default_output_tokens: int = DEFAULT_OUTPUT_TOKENS) -> TokenCost:
-        """What to reserve before the request is sent; counting tokens is free of charge."""
+        """The amount to reserve before the request is sent; counting tokens is free of charge."""
         if self.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
             return TokenCost(0)
         return token_cost(self.model, self.most_usage(default_output_tokens), self.provider)
@@ -102,7 +102,7 @@ class ModelRequest(NamedTuple):
 
 @lru_cache(256)
 def protocol_of(path: str) -> ModelProtocol | None:
-    """The protocol that a path belongs to, whatever stands before it; `None`: no known one.
+    """The protocol of a path, whatever its prefix; `None`: unknown.
 
     >>> protocol_of("/v1/messages?beta=true"), protocol_of("/v1/models")
     (<ModelProtocol.ANTHROPIC_MESSAGES: 'anthropic_messages'>, None)
@@ -117,7 +117,7 @@ def protocol_of(path: str) -> ModelProtocol | None:
 
 @lru_cache(256)
 def provider_of(host: str) -> str:
-    """The provider's name by its host; of an unknown host the host itself, with its port.
+    """The name of the provider for a host; for an unknown host, the host with its port.
 
     >>> provider_of("api.openai.com"), provider_of("eu.openai.azure.com:443"), provider_of("gpu-1:8000")
     ('openai', 'azure', 'gpu-1:8000')
@@ -135,10 +135,10 @@ def provider_of(host: str) -> str:
 def read_request(
     host: str, path: str, headers: Mapping[str, str], body: bytes, method: str = "POST"
 ) -> ModelRequest | None:
-    """The model request in an HTTP request; `None`: it is none. Never raises for what is in it.
+    """The model request in an HTTP request; `None`: it is no model request. Never raises.
 
-    `path` may have a query. A body that cannot be read leaves the model empty and the estimate of
-    the input at its size.
+    `path` may have a query. For an unreadable body, the model is empty and the estimate of the input
+    is made from its size.
 
     >>> found = read_request("api.openai.com", "/v1/chat/completions", {}, b'{"model": "gpt-5"}')
     >>> found.provider, found.model, found.is_stream
@@ -161,7 +161,7 @@ def read_request(
 
 
 def estimate_tokens(body: bytes) -> int:
-    """Tokens by size: four ASCII bytes a token, two others; an encoded file counts as one image.
+    """Tokens by size: four ASCII or two other bytes per token; an encoded file counts as an image.
 
     >>> estimate_tokens(b"x" * 400), estimate_tokens("é".encode() * 100)
     (100, 100)
@@ -200,9 +200,9 @@ def _payload(text: bytes) -> dict[str, Any]:
 
 
 def parsed_json(data: bytes) -> Any:
-    """The value of a JSON text; `None`: it cannot be read."""
+    """The value of a JSON text; `None` if it is invalid."""
     try:
-        # Given a text, `json` need not look for the encoding. UTF-16 begins with a mark or has a null byte here.
+        # A text is faster, because `json` detects the encoding of bytes. UTF-16 has a mark or a null byte here.
         is_utf_8 = data[:1] == b"{" and data[1:2] != b"\0"
         return json.loads(data.decode() if is_utf_8 else data)
     except (ValueError, RecursionError):
@@ -210,16 +210,16 @@ def parsed_json(data: bytes) -> Any:
 
 
 def _model(path: str, payload: Mapping[str, Any]) -> str:
-    of_path, is_certain = _model_in(path)
+    path_model, is_certain = _model_in(path)
     model = payload.get("model")
     if not is_certain and isinstance(model, str) and model:
         return model[:LONGEST_MODEL]
-    return of_path
+    return path_model
 
 
 @lru_cache(256)
 def _model_in(path: str) -> tuple[str, bool]:
-    """The model that a path names, and whether it counts even if the body names another."""
+    """The model that a path names, and whether it takes precedence over the model in the body."""
     plain = unquote(path.partition("?")[0]).rstrip("/")
     gemini = _GEMINI.search(plain)
     found = gemini or _DEPLOYMENT.search(plain)
@@ -234,7 +234,7 @@ _LIMITS: dict[ModelProtocol, tuple[str, ...]] = {
     ModelProtocol.GEMINI_GENERATE: ("maxOutputTokens", "max_output_tokens"),
     ModelProtocol.GEMINI_STREAM: ("maxOutputTokens", "max_output_tokens"),
 }
-"""The fields of a request that limit its output, the most recent name first."""
+"""The fields of a request that limit its output, in order of precedence."""
 
 
 def _limit(protocol: ModelProtocol, payload: Mapping[str, Any]) -> int | None:
@@ -247,6 +247,6 @@ def _limit(protocol: ModelProtocol, payload: Mapping[str, Any]) -> int | None:
         value = holder.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9:
             choices = payload.get("n", 1) if protocol is ModelProtocol.OPENAI_CHAT else 1
-            many = choices if type(choices) is int and 0 < choices <= 128 else 1
-            return value * many
+            count = choices if type(choices) is int and 0 < choices <= 128 else 1
+            return value * count
     return None

@@ -10,10 +10,10 @@ DEFAULT_URLS = {
     OPENAI: "https://api.openai.com",
     GOOGLE: "https://generativelanguage.googleapis.com",
 }
-"""The upstreams that are known without an option."""
+"""The URLs of the upstreams that need no option."""
 ALIASES = {"gemini": GOOGLE}
 KEY_HEADERS = ("x-api-key", "authorization", "x-goog-api-key", "api-key")
-"""The headers that carry a key, the one that counts first."""
+"""The headers that carry a key, in order of precedence."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -22,7 +22,7 @@ class Upstream(NamedTuple):
 
     name: str
     family: str
-    """Whose protocols it has: `anthropic`, `openai` or `google`."""
+    """The family of its protocols: `anthropic`, `openai` or `google`."""
     url: str
     """Scheme, host and the path before that of the API, without a slash at the end."""
     key: str = ""
@@ -34,7 +34,7 @@ class Upstream(NamedTuple):
 
 
 def upstream(name: str, url: str, family: str = "", key: str = "") -> Upstream:
-    """An upstream as options name it. Raises ValueError.
+    """An upstream from the values of options. Raises ValueError.
 
     >>> upstream("backup", "https://eu.example/anthropic/", "anthropic").url
     'https://eu.example/anthropic'
@@ -50,7 +50,7 @@ def upstream(name: str, url: str, family: str = "", key: str = "") -> Upstream:
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"upstream {name!r}: {url!r} must be a URL such as https://host/path")
     if parts.username or parts.password:
-        raise ValueError(f"upstream {name!r}: the URL must hold no password")
+        raise ValueError(f"upstream {name!r}: the URL must not contain a password")
     return Upstream(name, family, url.rstrip("/"), key)
 
 

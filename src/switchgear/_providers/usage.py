@@ -16,7 +16,7 @@ from switchgear._providers.table import ProviderErrorKind
 from switchgear._providers.traffic import ModelProtocol, ModelRequest, parsed_json
 
 LONGEST_KEPT = 256 * 1024
-"""Bytes of one event, or of a JSON body, that are kept whole; of a longer one both ends are kept."""
+"""Maximum bytes of an event or a JSON body that is kept whole; of a longer one, both ends are kept."""
 _ENDS = 64 * 1024
 _MOST_INFLATED = 1024 * 1024 * 1024
 _MOST_TOKENS = 10**9
@@ -34,24 +34,24 @@ _REQUEST_ERRORS = {"invalid_request_error": 400, "not_found_error": 404, "invali
 
 
 class Metered(NamedTuple):
-    """What a response contained, as far as it went."""
+    """What a response contained, as far as it was read."""
 
     usage: TokenUsage | None = None
-    """The tokens that it reported; `None`: none."""
+    """The tokens that it reported; `None`: it reported none."""
     model: str = ""
-    """The model that answered; empty where the response names none."""
+    """The model that answered; empty if the response names none."""
     complete: bool = False
-    """Whether it ended as its protocol ends: a stream that breaks off is incomplete."""
+    """Whether it ended as its protocol requires; a stream that breaks off is incomplete."""
     error: ProviderError | None = None
     """The error inside the response, such as an `error` event in a stream with status 200."""
     output_tokens: int = 0
-    """An estimate of the output by the size of what passed, for responses that report none."""
+    """An estimate of the output by the size of the response, for responses that report none."""
 
     def usage_or_estimate(self, request: ModelRequest) -> TokenUsage:
         """The reported tokens, or an estimate by the sizes of request and response.
 
-        Of a stream that broke off the larger number of output tokens counts: what was reported at its
-        beginning is not its end.
+        For a stream that broke off, the larger number of output tokens counts, because the number that
+        was reported at its beginning does not include the rest.
         """
         if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
             return TokenUsage()
@@ -62,7 +62,7 @@ class Metered(NamedTuple):
         return self.usage._replace(output=max(self.usage.output, self.output_tokens))
 
     def cost(self, request: ModelRequest) -> TokenCost:
-        """What the response cost, by `usage_or_estimate`; counting tokens is free of charge."""
+        """The cost of the response, by `usage_or_estimate`; counting tokens is free of charge."""
         if request.protocol is ModelProtocol.ANTHROPIC_COUNT_TOKENS:
             return TokenCost(0)
         if self.usage is None and not self.output_tokens:
@@ -88,7 +88,7 @@ class ResponseMeter:
     r"""Reads one response: `feed` each chunk as it passes, then `finish` once. Not thread-safe.
 
     `content_type` and `content_encoding` are those headers of the response; without a content type,
-    `stream` decides between events and JSON. Nothing that is fed raises.
+    `stream` decides between events and JSON. `feed` never raises, whatever the content.
 
     >>> meter = ResponseMeter(ModelProtocol.OPENAI_CHAT, stream=True, content_type="text/event-stream")
     >>> meter.feed(b'data: {"model":"gpt-5","choices":[]}\n\ndata: [DO')
@@ -113,7 +113,7 @@ class ResponseMeter:
         is_read = encoding in {"", "identity"} or self._inflater is not None
         self._is_opaque = not is_read or bool(kind and "json" not in kind and not self._is_events)
         self._read: Callable[[bytes], None] = getattr(self, _READERS[protocol])
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._is_cut = False
         self._fields: dict[str, Any] = {}
         self._gemini_last = b""
@@ -126,73 +126,73 @@ class ResponseMeter:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last event has passed, or an error: what follows changes nothing."""
+        """Whether the last event or an error has passed; anything after it changes nothing."""
         return self._is_done or self._error is not None
 
     def feed(self, chunk: bytes) -> None:
         if self._is_opaque or not chunk:
             return
         if self._inflater is None:
-            self._take(chunk)
+            self._add_chunk(chunk)
             return
         try:
             for piece in self._inflater.pieces(chunk):
-                self._take(piece)
+                self._add_chunk(piece)
         except zlib.error:
             self._is_opaque = True
 
     def finish(self, *, ended: bool = True) -> Metered:
-        """What was read. `ended=False`: the connection broke, or the client closed it early."""
+        """The result. `ended=False`: the connection broke, or the client closed it early."""
         if self._is_opaque:
             return Metered(complete=ended)
         if not self._is_events:
-            self._read_body(bytes(self._kept))
-        elif self._kept:
-            self._line(bytes(self._kept))
-        self._kept.clear()
+            self._read_body(bytes(self._buffer))
+        elif self._buffer:
+            self._read_line(bytes(self._buffer))
+        self._buffer.clear()
         if self._gemini_last:
-            self._take_gemini(self._gemini_last)
+            self._add_gemini_usage(self._gemini_last)
         is_whole = self._inflater is None or self._inflater.is_whole
         return Metered(
             _usage_of(self._protocol, self._fields),
             self._model,
             ended and is_whole and self._is_done and self._error is None,
             self._error,
-            # The shortest event is about as long as the JSON around the text of each.
+            # The shortest event has about the size of the JSON around the text in each event.
             max(self._events, (self._bytes - self._events * self._shortest) // 4),
         )
 
-    def _take(self, chunk: bytes) -> None:
+    def _add_chunk(self, chunk: bytes) -> None:
         if not self._is_events:
             self._bytes += len(chunk)
-            self._keep(chunk)
+            self._add_to_buffer(chunk)
             return
-        first, *others = chunk.split(b"\n")
-        if not others:
-            self._keep(first)
+        first, *complete_lines = chunk.split(b"\n")
+        if not complete_lines:
+            self._add_to_buffer(first)
             return
-        if self._kept:
-            self._keep(first)
-            first = bytes(self._kept)
-        self._line(first)
-        self._kept.clear()
+        if self._buffer:
+            self._add_to_buffer(first)
+            first = bytes(self._buffer)
+        self._read_line(first)
+        self._buffer.clear()
         self._is_cut = False
-        rest = others.pop()
-        for line in others:
-            self._line(line)
-        self._keep(rest)
+        rest = complete_lines.pop()
+        for line in complete_lines:
+            self._read_line(line)
+        self._add_to_buffer(rest)
 
-    def _keep(self, data: bytes) -> None:
-        self._kept += data
-        if len(self._kept) > LONGEST_KEPT:
-            del self._kept[_ENDS : len(self._kept) - _ENDS]
+    def _add_to_buffer(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > LONGEST_KEPT:
+            del self._buffer[_ENDS : len(self._buffer) - _ENDS]
             self._is_cut = True
 
-    def _line(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         if line[:5] == b"data:":
             self._read(line[5:].strip())
 
-    # Events of each protocol. Only those with usage are parsed.
+    # Events of each protocol; only those with usage are parsed
 
     def _read_anthropic(self, data: bytes) -> None:
         if b'"content_block_delta"' in data[:200]:
@@ -201,7 +201,7 @@ class ResponseMeter:
         event = _object(data)
         kind = event.get("type")
         if kind == "message_start":
-            self._take_message(event.get("message"))
+            self._add_message(event.get("message"))
         elif kind == "message_delta":
             self._add_usage(event.get("usage"))
         elif kind == "message_stop":
@@ -242,7 +242,7 @@ class ResponseMeter:
         if kind == "error":
             self._fail(event)
         elif kind in {"response.completed", "response.incomplete", "response.failed"}:
-            self._take_response(_part(event, "response"))
+            self._add_response(_part(event, "response"))
         elif kind == "response.cancelled":
             self._is_done = True
         elif kind == "response.created":
@@ -280,9 +280,9 @@ class ResponseMeter:
             if parsed.get("type") == "error" or isinstance(parsed.get("error"), dict):
                 self._fail(parsed)
             elif self._protocol is ModelProtocol.ANTHROPIC_MESSAGES:
-                self._take_message(parsed)
+                self._add_message(parsed)
             elif self._protocol is not ModelProtocol.ANTHROPIC_COUNT_TOKENS:
-                self._take_response(parsed)
+                self._add_response(parsed)
         else:
             self._is_done = self._is_cut and body.rstrip()[-1:] == b"}"
             self._model = _first_text(body, rb"model")
@@ -293,18 +293,18 @@ class ResponseMeter:
         for part in parts:
             if isinstance(part, dict) and isinstance(part.get("error"), dict):
                 self._fail(part)
-        self._take_gemini(body)
+        self._add_gemini_usage(body)
         is_stream = self._protocol is ModelProtocol.GEMINI_STREAM
         has_end = _FINISHED.search(body) is not None
         is_json = parsed is not None or (self._is_cut and body.rstrip()[-1:] in {b"}", b"]"})
         self._is_done = is_json and (has_end or not is_stream)
 
-    def _take_message(self, message: Any) -> None:
+    def _add_message(self, message: Any) -> None:
         if isinstance(message, dict):
             self._model = _text(message.get("model"))
             self._add_usage(message.get("usage"))
 
-    def _take_response(self, response: Mapping[str, Any]) -> None:
+    def _add_response(self, response: Mapping[str, Any]) -> None:
         self._model = _text(response.get("model")) or self._model
         self._add_usage(response.get("usage"))
         status = response.get("status")
@@ -313,9 +313,9 @@ class ResponseMeter:
             return
         self._is_done = True
         if status in _IN_BACKGROUND:
-            self._bytes = 0  # its output comes later: what it costs is unknown
+            self._bytes = 0  # its output comes later, so the cost is unknown
 
-    def _take_gemini(self, data: bytes) -> None:
+    def _add_gemini_usage(self, data: bytes) -> None:
         self._add_usage(_last_object(data, b'"usageMetadata"'))
         self._model = _first_text(data, rb"modelVersion") or self._model
 
@@ -329,7 +329,7 @@ class ResponseMeter:
 
 
 class _Inflater:
-    """Decompresses gzip and zlib in bounded pieces, several members after another."""
+    """Decompresses gzip and zlib in bounded pieces, also several members in a row."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=47)
@@ -346,13 +346,13 @@ class _Inflater:
             piece = self._stream.decompress(chunk, _ENDS)
             self._total += len(piece)
             if self._total > _MOST_INFLATED:
-                raise zlib.error  # larger than any response: the rest passes unread
+                raise zlib.error  # larger than any response, so the rest passes unread
             yield piece
             chunk = self._stream.unconsumed_tail or self._stream.unused_data
 
 
 def event_error(event: Mapping[str, Any]) -> ProviderError:
-    """The error that an event of a stream reports; one without a known code is an outage.
+    """The error that an event of a stream reports; an unknown code is an outage.
 
     >>> event_error({"type": "error", "error": {"type": "overloaded_error"}}).kind
     <ProviderErrorKind.OVERLOAD: 'overload'>
@@ -415,7 +415,7 @@ def _part(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _first_text(data: bytes, key: bytes) -> str:
-    """The first text under a key, wherever it is."""
+    """The first text under a key, at any depth."""
     found = re.search(rb'"' + key + rb'"\s*:\s*"([^"\\]{1,200})"', data)
     return "" if found is None else found[1].decode("utf-8", "replace")
 
@@ -426,7 +426,7 @@ def _object(data: bytes) -> dict[str, Any]:
 
 
 def _last_object(data: bytes, key: bytes) -> dict[str, Any] | None:
-    """The last object under a key, wherever it is: the rest of the text may be cut off."""
+    """The last object under a key, at any depth; other parts of the text may be cut off."""
     at = len(data)
     for _ in range(20):
         at = data.rfind(key, 0, at)

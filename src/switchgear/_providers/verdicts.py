@@ -12,14 +12,14 @@ TRUNCATED = "the response broke off before its end"
 
 
 class ResponseVerdict(NamedTuple):
-    """A response, judged."""
+    """The verdict on a response."""
 
     outcome: Literal["success", "failure", "ignored"]
-    """`ignored`: an error of the caller, such as a bad request, is no evidence about the provider."""
+    """`ignored`: an error of the caller, such as a bad request, which is no evidence about the provider."""
     error: ProviderError | None = None
 
     def signal(self, seconds: float | None = None, cost_micros: int | None = None) -> Signal:
-        """What to record in the circuit of the provider."""
+        """The signal to record in the circuit of the provider."""
         if self.outcome == "failure":
             found = self.error or ProviderError(ProviderErrorKind.OUTAGE)
             wait = found.retry_after_s
@@ -45,9 +45,10 @@ def judge_response(
     metered: Metered | None = None,
     now_s: float | None = None,
 ) -> ResponseVerdict:
-    """Judge a whole response: by its status and error body, then by what was metered in it.
+    """Judge a whole response by its status and error body, then by what was metered in it.
 
-    `body` is that of an error response: text, bytes or parsed JSON. `now_s` is the time since the epoch.
+    `body` is the body of an error response: text, bytes or parsed JSON. `now_s` is the time in seconds
+    since the epoch.
 
     >>> judge_response(529).outcome, judge_response(404).outcome, judge_response(200).outcome
     ('failure', 'ignored', 'success')

@@ -1,8 +1,8 @@
 """The wait that a response of a model provider requests. Pure: the time is an argument.
 
-In this order: `Retry-After-Ms`, `Retry-After` (seconds or an HTTP date), then the rate limits that are used up:
-`anthropic-ratelimit-*` (RFC 3339) and `x-ratelimit-*` (`6m0s`, `250ms`, seconds, or a time since the epoch).
-Of several limits that are used up, the last to be renewed counts.
+In order of precedence: `Retry-After-Ms`, `Retry-After` (seconds or an HTTP date), then the rate limits that
+are used up: `anthropic-ratelimit-*` (RFC 3339) and `x-ratelimit-*` (`6m0s`, `250ms`, seconds, or a time since
+the epoch). If several limits are used up, the last to be renewed counts.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any
 LIMITED_STATUSES = frozenset((429, 503, 529))
 """Statuses whose rate-limit headers contain the retry time."""
 LONGEST_WAIT_S = 31 * 86_400.0
-"""A longer wait is ignored: it is a time stamp or a mistake."""
+"""Maximum wait in seconds; a longer one is a time stamp or a mistake, and ignored."""
 _MOST_HEADERS = 200
 _UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "µs": 1e-6}
 _PART = r"(\d+(?:\.\d+)?)(ms|us|µs|d|h|m|s)"
@@ -36,21 +36,21 @@ def wait_s(status: int, headers: Mapping[str, str] | None, now_s: float) -> floa
     milliseconds = _number(found.get("retry-after-ms", ""))
     if milliseconds is not None:
         return _wait(milliseconds / 1000.0)
-    asked_s = _retry_after_s(found.get("retry-after", ""), now_s)
-    if asked_s is not None:
-        return asked_s
+    requested_s = _retry_after_s(found.get("retry-after", ""), now_s)
+    if requested_s is not None:
+        return requested_s
     if status not in LIMITED_STATUSES:
         return None
     resets = list(_resets(found, now_s))
     used_up = [seconds for is_used_up, seconds in resets if is_used_up]
     if used_up:
         return max(used_up)
-    # A 429 without the count of any limit: the first one to be renewed is the best guess.
+    # If no limit reports what remains, the first to be renewed is the best guess.
     return min((seconds for is_used_up, seconds in resets if is_used_up is None), default=None)
 
 
 def _lower(headers: Mapping[Any, Any] | None) -> dict[str, str]:
-    """The headers with names in lower case; the first of several with one name counts."""
+    """The headers with names in lower case; of headers with the same name, the first."""
     found: dict[str, str] = {}
     for name, value in list((headers or {}).items())[:_MOST_HEADERS]:
         if isinstance(name, str) and isinstance(value, str):

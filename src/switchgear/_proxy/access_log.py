@@ -1,4 +1,4 @@
-"""The access log: one JSON object a line for each request, without keys, queries and contents."""
+"""The access log: one JSON object per line and request, without keys, queries and contents."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from switchgear._text.redact import redact
 
 @dataclass(slots=True)
 class LogEntry:
-    """What the log has of one request, filled in as it becomes known."""
+    """The log entry of one request, filled in as the facts become known."""
 
     method: str
     path: str
@@ -27,14 +27,14 @@ class LogEntry:
 
 
 class AccessLog:
-    """Writes entries to a file or stream. A log that cannot be written stops no request."""
+    """Writes entries to a file or stream. Errors of the log do not stop requests."""
 
     def __init__(self, to: TextIO) -> None:
         self._to = to
 
     @classmethod
     def to_file(cls, path: str) -> "AccessLog":
-        """A log that is appended to a file that only its user can read. Raises OSError."""
+        """A log that appends to a file that only its owner can read. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return cls(os.fdopen(os.open(path, flags, 0o600), "a", encoding="utf-8", buffering=1))
 

@@ -1,9 +1,9 @@
-"""Money for calls: reserved in the store for several calls at once, divided in this process, settled after.
+"""Money for calls: reserved in the store for several calls at once, and divided among them in this process.
 
 Reserving and settling each call in the store would cost more than forwarding it. An allotment is one
-reservation (`_budgets`): calls take their share of it before they are sent and record their cost after;
-within seconds it is settled with the sum. Near the limit an allotment holds one call only, so what is free
-is exact where it matters. A process that dies leaves its allotments to their leases, which charge them.
+reservation (`_budgets`): each call takes a share before it is sent and records its cost afterwards; within
+seconds the allotment is settled with the sum. Near the limit an allotment is for one call only, so the free
+amount is exact. If a process dies, its allotments are charged in full when their leases end.
 """
 
 import threading
@@ -19,36 +19,36 @@ from switchgear._budgets.tree import root_of
 from switchgear._core.errors import BudgetRefused, StoreError
 
 LEASE_S = 60.0
-"""How long an allotment is kept after its process has died."""
+"""Seconds for which an allotment is kept after its process has died."""
 RENEW_S = 20.0
 SETTLE_S = 1.0
-"""How long costs are collected before they are settled in the store."""
+"""Seconds for which costs are collected before they are settled in the store."""
 MOST_CALLS = 256
-"""How many calls of the expected cost one allotment is for, at most: as many as came in a second."""
+"""Maximum number of calls for which an allotment is reserved; usually the number in the last second."""
 SHARE = 16
-"""An allotment is at most this fraction of what is free, unless one call needs more."""
+"""An allotment is at most 1/SHARE of the free amount, unless one call needs more."""
 LEAST = 50
-"""A call of unknown cost may have all that is left, unless that is less than this fraction of its estimate."""
+"""A call of unknown cost may have the whole free amount, unless that is less than 1/LEAST of its estimate."""
 
 
 class BudgetShort(Exception):
-    """A budget has not enough left for a call."""
+    """A budget does not have enough left for a call."""
 
     def __init__(self, node: str, free_micros: int, held_micros: int, need_micros: int) -> None:
         super().__init__(node, free_micros, held_micros, need_micros)
         self.node = node
         self.free_micros = free_micros
         self.held_micros = held_micros
-        """What other calls have reserved and may give back: then waiting helps."""
+        """The amount that other calls have reserved and may return, so that waiting may help."""
         self.need_micros = need_micros
 
 
 class CallEstimate(NamedTuple):
-    """What a call may cost."""
+    """The maximum cost of a call."""
 
     micros: int
     is_learned: bool
-    """Whether it rests on what calls like it cost; else on the sizes of the request."""
+    """Whether it is based on the costs of similar calls; if not, on the size of the request."""
 
 
 @dataclass(slots=True)
@@ -60,9 +60,9 @@ class _Allotment:
     made_s: float
     renewed_s: float
     calls: int = 0
-    """Calls that are in progress."""
-    taken: int = 0
-    """Calls that it was used for."""
+    """Number of calls in progress."""
+    total_calls: int = 0
+    """Number of calls that have used it."""
     reserved: int = 0
     spent: int = 0
 
@@ -73,7 +73,7 @@ class _Allotment:
 
 @dataclass(slots=True)
 class BudgetShare:
-    """What one call holds of an allotment. Settled once; a second time changes nothing."""
+    """The share of an allotment that one call holds. Settling it is idempotent."""
 
     _node: "NodeBudget"
     _allotment: _Allotment
@@ -81,12 +81,12 @@ class BudgetShare:
     is_open: bool = True
 
     def settle(self, cost_micros: int | None) -> None:
-        """The call cost so much. `None`: unknown, so all that was reserved counts. No I/O."""
-        self._node.settled(self, self._allotment, cost_micros)
+        """Record the cost of the call; `None`: unknown, so the whole share is charged. No I/O."""
+        self._node.settle_share(self, self._allotment, cost_micros)
 
 
 class NodeBudget:
-    """A node of the budgets, as the calls of this process use it. Thread-safe."""
+    """A node of the budgets for the calls of this process. Thread-safe."""
 
     def __init__(
         self,
@@ -101,34 +101,34 @@ class NodeBudget:
         self.node = node
         self._budgets = budgets
         self._limit_micros = limit_micros
-        """The limit to open the node with, where there is none."""
+        """The limit with which the node is created if it does not exist."""
         self._is_opened = limit_micros is None
         self._owner = owner
         self._before_settling = before_settling
         self._calls = 1
-        """How many calls the next allotment is for."""
+        """Number of calls for which the next allotment is reserved."""
         self._clock = clock
         self._lock = threading.Lock()
-        self._asking = threading.Lock()
-        """Held while an allotment is being reserved: one at a time."""
+        self._reserving = threading.Lock()
+        """Held while an allotment is reserved, so that only one is reserved at a time."""
         self._current: _Allotment | None = None
         self._retired: list[_Allotment] = []
         self.used_s = clock()
 
-    def take_local(self, estimate: CallEstimate) -> BudgetShare | None:
-        """A share of the current allotment, without I/O; `None`: it has not enough left."""
+    def acquire_local(self, estimate: CallEstimate) -> BudgetShare | None:
+        """A share of the current allotment; `None` if it does not have enough left. No I/O."""
         with self._lock:
             current = self._current
             if current is None or current.free_micros < estimate.micros:
                 return None
             if self._clock() - current.made_s > SETTLE_S:
                 return None
-            return self._take_share(current, estimate.micros)
+            return self._new_share(current, estimate.micros)
 
-    def take(self, estimate: CallEstimate) -> BudgetShare:
+    def acquire(self, estimate: CallEstimate) -> BudgetShare:
         """A share for one call. Raises `BudgetShort`, `BudgetRefused`, `StoreError`. Blocks on the store."""
-        with self._asking:
-            share = self.take_local(estimate)
+        with self._reserving:
+            share = self.acquire_local(estimate)
             if share is not None:
                 return share
             self._retire()
@@ -144,24 +144,24 @@ class NodeBudget:
             allotment = _Allotment(reservation, amount, now_s, now_s)
             with self._lock:
                 self._current = allotment
-                return self._take_share(allotment, share_micros)
+                return self._new_share(allotment, share_micros)
 
-    def _take_share(self, allotment: _Allotment, micros: int) -> BudgetShare:
+    def _new_share(self, allotment: _Allotment, micros: int) -> BudgetShare:
         allotment.calls += 1
-        allotment.taken += 1
+        allotment.total_calls += 1
         allotment.reserved += micros
         self.used_s = self._clock()
         return BudgetShare(self, allotment, micros)
 
     def _amount(self, estimate: CallEstimate, free: int | None, held: int) -> tuple[int, int]:
-        """What to reserve, and how much of it this call has."""
+        """The amount to reserve, and the share of this call."""
         need = max(1, estimate.micros)
         if free is None:
             return need * self._calls, need
         if free >= need:
             return max(need, min(need * self._calls, free // SHARE)), need
         if free * LEAST > need and held <= 0 and not estimate.is_learned:
-            # Sizes overestimate. The first call shows what calls cost, and has all that is left.
+            # Estimates by size are too high. The first call gets the whole free amount and shows the real cost.
             return free, free
         raise BudgetShort(self.node, free, held, need)
 
@@ -178,8 +178,10 @@ class NodeBudget:
             budgets.open(self.node, self._limit_micros, circuit=f"budget/{self.node}", who="proxy")
         self._is_opened = True
 
-    def settled(self, share: BudgetShare, allotment: _Allotment, cost_micros: int | None) -> None:
-        """Record what a call cost; see `BudgetShare.settle`."""
+    def settle_share(
+        self, share: BudgetShare, allotment: _Allotment, cost_micros: int | None
+    ) -> None:
+        """Record the cost of a call; see `BudgetShare.settle`."""
         with self._lock:
             if not share.is_open:
                 return
@@ -197,20 +199,22 @@ class NodeBudget:
             return self._current is None and not self._retired
 
     def tick(self) -> None:
-        """Settle what is due and renew what is in use. Raises `StoreError`. Blocks on the store."""
+        """Settle allotments that are due and renew those in use. Raises `StoreError`. Blocks on the store."""
         with self._lock:
             current = self._current
             due = current is not None and self._clock() - current.made_s > SETTLE_S
         if due:
             self._retire()
-        with self._asking:
+        with self._reserving:
             self._flush()
         now_s = self._clock()
         with self._lock:
             kept = [each for each in (self._current, *self._retired) if each is not None]
         for allotment in kept:
             if now_s - allotment.renewed_s > RENEW_S:
-                with suppress(BudgetRefused):  # it ran out; settling charges what its end did not
+                with suppress(
+                    BudgetRefused
+                ):  # the lease has ended; settling charges the difference
                     allotment.reservation.renew(LEASE_S)
                 allotment.renewed_s = now_s
 
@@ -219,12 +223,12 @@ class NodeBudget:
             retired, self._current = self._current, None
             if retired is not None:
                 is_old = self._clock() - retired.made_s > SETTLE_S
-                calls = retired.taken if is_old else 2 * self._calls
+                calls = retired.total_calls if is_old else 2 * self._calls
                 self._calls = max(1, min(calls, MOST_CALLS))
                 self._retired.append(retired)
 
     def _flush(self) -> None:
-        """Settle the allotments without calls in progress. Raises `StoreError`: they are kept then."""
+        """Settle the allotments without calls in progress. Raises `StoreError`, and then keeps them."""
         with self._lock:
             done = [each for each in self._retired if not each.calls]
             self._retired = [each for each in self._retired if each.calls]
@@ -232,7 +236,7 @@ class NodeBudget:
             self._before_settling()
         while done:
             try:
-                with suppress(BudgetRefused):  # settled already, or closed: the account has it
+                with suppress(BudgetRefused):  # already settled or closed
                     done[-1].reservation.settle(done[-1].spent)
             except StoreError:
                 with self._lock:
@@ -241,11 +245,11 @@ class NodeBudget:
             done.pop()
 
     def close(self) -> None:
-        """Settle everything, calls in progress included: at the end of the process."""
+        """Settle everything, including calls in progress, at the end of the process."""
         self._retire()
         with self._lock:
             rest, self._retired = self._retired, []
         for allotment in rest:
             with suppress(BudgetRefused, StoreError):  # the end of the lease settles it
-                # What is running counts as it was reserved.
+                # Calls in progress are charged with their whole share.
                 allotment.reservation.settle(allotment.spent + allotment.reserved)

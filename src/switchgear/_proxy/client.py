@@ -1,4 +1,4 @@
-"""HTTP/1.1 to upstreams: kept connections, responses passed on as they arrive, no copy and no task of its own.
+"""HTTP/1.1 to upstreams: connections are reused, and responses are passed on as they arrive.
 
 Nothing is sent twice: a request that an upstream may have received is never repeated here.
 """
@@ -18,28 +18,28 @@ import httptools
 from switchgear._proxy.http1 import LEAST_CHUNK, Headers, wake
 
 _READ_AHEAD = 256 * 1024
-"""Bytes of a response that are read before the client takes them."""
+"""Maximum bytes of a response that are read before the client reads them."""
 _WRITE_AHEAD = 64 * 1024
 _MOST_HEADERS = 500
 _MOST_HEADER_BYTES = 256 * 1024
 _KEPT_S = 15.0
-"""How long a connection without a request is kept: shorter than upstreams keep theirs."""
+"""Seconds for which an idle connection is kept: less than upstreams keep it."""
 _MOST_KEPT = 256
-"""Connections without a request that are kept for one upstream."""
+"""Maximum number of idle connections that are kept for one upstream."""
 
 
 class UpstreamBroken(ConnectionError):
-    """The upstream ended the connection, or sent what is not HTTP."""
+    """The upstream ended the connection, or sent something that is not HTTP."""
 
 
 class Origin(NamedTuple):
-    """Where an upstream listens."""
+    """The address of an upstream."""
 
     is_secure: bool
     host: str
     port: int
     name: bytes
-    """For the `Host` header."""
+    """The value of the `Host` header."""
 
 
 @lru_cache(1024)
@@ -57,7 +57,7 @@ def origin_of(url: str) -> tuple[Origin, str]:
 
 @dataclass(slots=True)
 class UpstreamResponse:
-    """A response whose body is read part by part, by one task. Close it in any case."""
+    """A response whose body is read in parts, by one task. It must be closed."""
 
     _link: "_UpstreamConnection"
     status: int = 0
@@ -66,12 +66,12 @@ class UpstreamResponse:
     reason: bytes = b""
     headers: Headers = field(default_factory=list)
     is_complete: bool = False
-    """Whether the whole body has arrived; parts of it may still have to be read."""
+    """Whether the whole body has arrived; parts of it may not be read yet."""
     is_framed: bool = False
     """Whether the upstream marks the end of the body, other than by closing the connection."""
 
     def header(self, name: bytes) -> str:
-        """The value of the first header of this name, in lower case; empty: there is none."""
+        """The value of the first header with this name, given in lower case; empty if there is none."""
         for key, value in self.headers:
             if key.lower() == name:
                 return value.decode("latin-1")
@@ -83,15 +83,15 @@ class UpstreamResponse:
         return self.is_complete and not self._link.parts
 
     def ready(self) -> bytes:
-        """What has arrived of the body and was not read; empty: nothing now."""
-        return self._link.taken()
+        """The part of the body that has arrived and is not read yet; may be empty."""
+        return self._link.take_parts()
 
     async def read(self) -> bytes:
-        """The next part of the body; empty: its end. Raises `UpstreamBroken`, `TimeoutError`."""
+        """The next part of the body; empty at its end. Raises `UpstreamBroken`, `TimeoutError`."""
         return await self._link.read()
 
     def close(self) -> None:
-        """Keep the connection for the next request, or end it where that is not possible."""
+        """Keep the connection for the next request, or end it if that is not possible."""
         self._link.finish()
 
 
@@ -118,8 +118,8 @@ class UpstreamClient:
     ) -> UpstreamResponse:
         """Send a request and wait for the head of its response.
 
-        `headers` must have the length of a body that comes in parts, or it is sent in chunks.
-        Raises OSError, `UpstreamBroken`, `TimeoutError`, and what reading the body raises.
+        A body in parts is sent in chunks unless `headers` contain its length. Raises OSError,
+        `UpstreamBroken`, `TimeoutError`, and any exception of reading the body.
         """
         lines = [b"%s %s HTTP/1.1\r\nHost: %s\r\n" % (method, target, origin.name)]
         has_length = False
@@ -181,7 +181,7 @@ class UpstreamClient:
             link.abort()
 
     def forget(self, link: "_UpstreamConnection") -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self._links.discard(link)
         idle = self._idle.get(link.origin)
         if idle and link in idle:
@@ -216,12 +216,12 @@ class _UpstreamConnection(asyncio.Protocol):
         self._has_head = self._is_head = self._is_reusable = False
         self._is_busy = self._is_closed = self._is_paused = False
         self._header_bytes = 0
-        """Bytes of the response that are none of its content."""
-        self._trouble: BaseException | None = None
+        """Bytes of the response that are not content."""
+        self._error: BaseException | None = None
         self._wakes: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._since_s = loop.time()
-        """Since when the upstream is silent, or the connection has no request."""
+        """When the upstream last sent something, or the connection became idle."""
 
     # Events of the transport
 
@@ -231,7 +231,7 @@ class _UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
-        if parser is None or self._response.is_complete:  # it was not requested
+        if parser is None or self._response.is_complete:  # data without a request
             self._is_reusable = False
             self.abort()
             return
@@ -257,9 +257,9 @@ class _UpstreamConnection(asyncio.Protocol):
             is_end = self._has_head and not self._response.is_framed and exc is None
             if is_end:  # the end of the connection is the end of the body
                 self._response.is_complete = True
-            elif self._trouble is None:
+            elif self._error is None:
                 why = f": {exc}" if exc is not None else ""
-                self._trouble = UpstreamBroken(f"the upstream closed the connection{why}")
+                self._error = UpstreamBroken(f"the upstream closed the connection{why}")
         wake(self._wakes)
         self.resume_writing()
 
@@ -273,7 +273,7 @@ class _UpstreamConnection(asyncio.Protocol):
     # Events of the parser
 
     def on_message_begin(self) -> None:
-        if self._has_head:  # another response, which was not asked for
+        if self._has_head:  # a second response to one request
             self._is_reusable = False
 
     def on_status(self, status: bytes) -> None:
@@ -281,13 +281,13 @@ class _UpstreamConnection(asyncio.Protocol):
             self._response.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._has_head:  # else a trailer, which is dropped
+        if not self._has_head:  # a header after the body is a trailer, which is dropped
             self._response.headers.append((name, value))
             if len(self._response.headers) > _MOST_HEADERS:
                 self._fail(UpstreamBroken("the upstream sent too many headers"))
 
     def on_headers_complete(self) -> None:
-        if self._trouble is not None or self._has_head:
+        if self._error is not None or self._has_head:
             return
         response, parser = self._response, cast("httptools.HttpResponseParser", self._parser)
         response.status = parser.get_status_code()
@@ -305,7 +305,7 @@ class _UpstreamConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes = max(0, self._header_bytes - LEAST_CHUNK * len(body))
-        if not self._response.is_complete:  # else it belongs to no request
+        if not self._response.is_complete:  # anything later belongs to no request
             self.parts.append(body)
             self._size += len(body)
 
@@ -317,7 +317,7 @@ class _UpstreamConnection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether another request may be sent."""
+        """Whether a request may be sent."""
         return not self._is_closed and not self._is_busy and not self._transport.is_closing()
 
     def begin(self, *, is_head: bool) -> None:
@@ -332,10 +332,10 @@ class _UpstreamConnection(asyncio.Protocol):
         self._transport.write(data)
 
     async def send(self, body: AsyncIterator[bytes], *, is_chunked: bool) -> None:
-        """Send a body as it comes, at the pace of the upstream."""
+        """Send a body in parts, no faster than the upstream reads it."""
         async for part in body:
-            if self._has_head or self._trouble is not None:
-                self._is_reusable = False  # it has answered without waiting for the rest
+            if self._has_head or self._error is not None:
+                self._is_reusable = False  # the upstream has answered before the end of the body
                 return
             self.write(b"%x\r\n%s\r\n" % (len(part), part) if is_chunked else part)
             while self._drained is not None:
@@ -350,8 +350,8 @@ class _UpstreamConnection(asyncio.Protocol):
             await self._wait()
         return self._response
 
-    def taken(self) -> bytes:
-        """What has arrived of the body."""
+    def take_parts(self) -> bytes:
+        """Remove and return the part of the body that has arrived."""
         parts = self.parts
         if not parts:
             return b""
@@ -365,24 +365,24 @@ class _UpstreamConnection(asyncio.Protocol):
         return data
 
     async def read(self) -> bytes:
-        """The next part of the body; empty: its end."""
+        """The next part of the body; empty at its end."""
         while not self.parts and not self._response.is_complete:
             await self._wait()
-        return self.taken()
+        return self.take_parts()
 
     async def _wait(self) -> None:
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
         self._wakes = self._loop.create_future()
         await self._wakes
 
-    def _fail(self, trouble: BaseException) -> None:
-        self._trouble = self._trouble or trouble
+    def _fail(self, error: BaseException) -> None:
+        self._error = self._error or error
         self.abort()
         wake(self._wakes)
 
     def check(self, now_s: float, read_s: float) -> None:
-        """End the connection if the upstream is silent for too long, or has nothing to do."""
+        """End the connection if the upstream is silent for too long, or if it is idle for too long."""
         silent_s = now_s - self._since_s
         if not self._is_busy:
             if silent_s > _KEPT_S:
@@ -391,7 +391,7 @@ class _UpstreamConnection(asyncio.Protocol):
             self._fail(TimeoutError(f"the upstream was silent for {read_s:g} s"))
 
     def finish(self) -> None:
-        """The response was read, or is no longer needed."""
+        """End the current request, whose response was read or is no longer needed."""
         if not self._is_busy:
             return
         is_done = self._response.is_complete and not self.parts

@@ -1,8 +1,8 @@
-"""What the proxy checks before a request is forwarded, and records after it.
+"""The checks of the proxy before it forwards a request, and what it records afterwards.
 
-Session, loop, key, budget, upstream, in this order; the first that refuses decides. Without new steps and
-with money at hand none of it needs the store: circuits decide by their last known state (`_breaker`), money
-by the open allotment. What does need the store runs beside the event loop.
+It checks session, loop, key, budget and upstream, in this order; the first refusal decides. For a request
+without new steps, while the open allotment has money, no check needs the store: circuits decide by their
+last known state (`_breaker`). Everything that needs the store runs in threads beside the event loop.
 """
 
 import asyncio
@@ -49,33 +49,33 @@ from switchgear._text.redact import redact
 
 T = TypeVar("T")
 MOST_KNOWN = 5_000
-"""Breakers, sessions, budgets and prices that a worker remembers, each."""
+"""Maximum number of breakers, of sessions, of budgets and of prices that a worker remembers."""
 _RECENT = 3
 _MARGIN = 1.25
-"""How much more than recent calls the next one may cost."""
+"""Factor by which the next call may cost more than recent calls."""
 _BUSY_S = 2.0
-"""How long a call waits for money that other calls have reserved and may give back."""
+"""Seconds that a call waits for money that other calls have reserved and may return."""
 _BUSY_STEP_S = 0.05
 _MOST_CALLS = 64
 _RECENT_NAMES = 100
-"""Breakers and sessions, each, that are read again now and then although no event names them."""
+"""Number of recent breakers, and of recent sessions, that are read again without an event."""
 _READ_S = 1.0
-"""How long a request waits for the store to find out whether its session is held."""
+"""Seconds that a request waits for the store to find out whether its session is held."""
 _KEY_FAILURES = frozenset((ProviderErrorKind.AUTH, ProviderErrorKind.QUOTA))
 _DAY_S = 86_400.0
 CHECK_S = 0.25
-"""How long it is not read again whether a session is held."""
+"""Minimum seconds between two checks whether a session is held."""
 _STORE_S = 2.0
-"""How long a request waits for the store, for money and for its steps."""
+"""Seconds that a request waits for the store to reserve money or to record its steps."""
 _AWAY_S = 1.0
-"""How long the store is left alone after it did not answer; requests do not wait for it in the meantime."""
+"""Seconds without a new attempt after the store did not answer; requests do not wait for it then."""
 
 
 class GuardSettings(NamedTuple):
-    """What the proxy guards beyond the circuits. Amounts in millionths of a dollar."""
+    """The settings of the guards. Amounts are in millionths of a dollar."""
 
     budget_node: str = ""
-    """The node that all calls draw on; empty: none."""
+    """The budget node of all calls; empty: none."""
     session_budget_micros: int | None = None
     key_budget_micros: int | None = None
     rates: Rates | None = None
@@ -83,18 +83,18 @@ class GuardSettings(NamedTuple):
     allow_unknown_price: bool = False
     detect_loops: bool = True
     policy_for: Callable[[str], Policy | None] = lambda _: None
-    """The configured policies of circuits by their names."""
+    """Returns the configured policy of a circuit."""
     owner: str = "proxy"
 
     @property
     def has_budgets(self) -> bool:
-        """Whether money is reserved at all."""
+        """Whether money is reserved for calls."""
         limits = (self.session_budget_micros, self.key_budget_micros)
         return bool(self.budget_node) or limits != (None, None)
 
 
 class CallRefused(Exception):
-    """A request is not forwarded."""
+    """Raised for a request that is not forwarded."""
 
     def __init__(self, refusal: ProxyRefusal) -> None:
         super().__init__(refusal.why)
@@ -102,7 +102,7 @@ class CallRefused(Exception):
 
 
 class ProxiedCall(NamedTuple):
-    """A request that is guarded."""
+    """A model request and its sender."""
 
     identity: Identity
     request: ModelRequest
@@ -110,10 +110,10 @@ class ProxiedCall(NamedTuple):
 
 @dataclass(slots=True)
 class AdmittedCall:
-    """What a call holds until it is settled. Used by one task."""
+    """An admitted call, and what it holds until it is settled. Used by one task."""
 
     call: ProxiedCall
-    session: "Known | None" = None
+    session: "SessionState | None" = None
     key: tuple[CircuitBreaker, Permit] | None = None
     shares: list[BudgetShare] = field(default_factory=list)
     warning: str = ""
@@ -124,32 +124,32 @@ class AdmittedCall:
 
 
 @dataclass(slots=True)
-class Known:
-    """The local state of a session. The store has the rest."""
+class SessionState:
+    """The state of a session that a worker keeps in memory."""
 
     identity: Identity = Identity("")  # noqa: RUF009  immutable
     keys: frozenset[str] = frozenset()
     """The turns that this worker has recorded."""
     heat: float = 0.0
     costs: dict[str, deque[tuple[int, int]]] = field(default_factory=dict)
-    """Cost and estimated input of the last calls, by model."""
+    """The costs and estimated input tokens of the last calls, by model."""
     spent_micros: int | None = None
     unsaved_micros: int = 0
     checked_s: float = -math.inf
-    """When it was last read whether the session is held, on the clock of this process."""
+    """When the worker last checked whether the session is held, on the monotonic clock."""
     refusal: ProxyRefusal | None = None
     calls: OrderedDict[str, PendingCall] = field(default_factory=OrderedDict)
-    """Calls of stored responses whose results will come alone."""
+    """Tool calls of stored responses; later requests contain only their results."""
 
 
-class Fed(NamedTuple):
-    """What recording the steps of a request came to."""
+class RecordedSteps(NamedTuple):
+    """The result of recording the steps of a request."""
 
     keys: frozenset[str]
     heat: float
     warning: str
     tripped: str
-    """The evidence, if the circuit has opened; empty: it has not."""
+    """The evidence if the circuit has opened; empty if it has not."""
     circuit: str
     spent_micros: int | None
 
@@ -162,39 +162,39 @@ class Guard:
         self.settings = settings
         self._threads = ThreadPoolExecutor(8, "switchgear-guard")
         self._breakers: OrderedDict[str, CircuitBreaker] = OrderedDict()
-        self._sessions: OrderedDict[str, Known] = OrderedDict()
+        self._sessions: OrderedDict[str, SessionState] = OrderedDict()
         self._nodes: OrderedDict[str, NodeBudget] = OrderedDict()
         self._model_costs: dict[str, deque[tuple[int, int]]] = {}
         self._changes = ChangeFeed(panel.store, self._note_changes)
         self.counts = ProxyCounts()
         self._returning: set[asyncio.Future[None]] = set()
-        """Probes that are being given back."""
+        """Probes that are being returned."""
         self._unsaved_costs: set[str] = set()
-        """Models whose first cost is not in the store yet."""
+        """Models whose first costs are not in the store yet."""
         self._responses: OrderedDict[str, str] = OrderedDict()
-        self._away_until_s = -math.inf
-        self._away = ""
-        """Why the store did not answer."""
+        self._store_retry_s = -math.inf
+        """When the store may be used again after it did not answer, on the monotonic clock."""
+        self._store_problem = ""
 
     @property
     def is_store_away(self) -> bool:
-        """Whether the store cannot be read or did not answer a moment ago."""
-        return time.monotonic() < self._away_until_s or not self._changes.is_current
+        """Whether the store cannot be read or recently did not answer."""
+        return time.monotonic() < self._store_retry_s or not self._changes.is_current
 
-    def _went_away(self, error: BaseException) -> None:
-        self._away_until_s = time.monotonic() + _AWAY_S
+    def _note_store_problem(self, error: BaseException) -> None:
+        self._store_retry_s = time.monotonic() + _AWAY_S
         late = f"it did not answer within {_STORE_S:g} s"
-        self._away = late if isinstance(error, TimeoutError) else redact(str(error), 300)
+        self._store_problem = late if isinstance(error, TimeoutError) else redact(str(error), 300)
 
-    async def beside(self, work: Callable[[], T]) -> T:
-        """What `work` returns, from a thread; it runs to its end even if the task is cancelled."""
+    async def run_in_thread(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread and return its result; it completes even if the task is cancelled."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self._threads, work))
 
-    # Before
+    # Before a request
 
     async def admit(self, call: ProxiedCall) -> AdmittedCall:
-        """Check everything but the upstream's circuit. Raises `CallRefused`; then nothing is held."""
+        """Check everything except the circuit of the upstream. Raises `CallRefused`, and then holds nothing."""
         admission = AdmittedCall(call)
         identity = call.identity
         try:
@@ -216,23 +216,25 @@ class Guard:
         known.identity = identity
         if self._is_due(known):
             known.checked_s = time.monotonic()
-            with suppress(StoreError, TimeoutError):  # else: as it stood when it was last read
+            with suppress(StoreError, TimeoutError):  # then the last known refusal applies
                 async with asyncio.timeout(_READ_S):
-                    known.refusal = await self.beside(lambda: self._current_refusal(identity))
+                    known.refusal = await self.run_in_thread(
+                        lambda: self._current_refusal(identity)
+                    )
         if known.refusal is not None:
             raise CallRefused(known.refusal)
         if self.settings.detect_loops and not admission.is_free:
             await self._record_steps(admission, known)
 
-    def _is_due(self, known: Known) -> bool:
-        """Whether it must be read whether a session is held: changes are reported by the feed."""
+    def _is_due(self, known: SessionState) -> bool:
+        """Whether to check again if a session is held; the feed usually reports changes."""
         was_read = known.checked_s != -math.inf and known.refusal is None
         if was_read and self._changes.is_current:
             return False
         return time.monotonic() - known.checked_s > CHECK_S
 
     def _note_changes(self, names: set[str] | None) -> None:
-        """Take note of circuits that moved; `None`: any may have. Called in the thread of the feed."""
+        """Read circuits that moved; `None`: any circuit may have. Called in the thread of the feed."""
         if names is None:
             breakers = list(self._breakers.values())[-_RECENT_NAMES:]
             sessions = list(self._sessions.values())[-_RECENT_NAMES:]
@@ -254,7 +256,7 @@ class Guard:
             known.refusal = self._current_refusal(known.identity)
 
     def _current_refusal(self, identity: Identity) -> ProxyRefusal | None:
-        """Whether the session, or the one that started it, is held or open now."""
+        """The refusal if the session, or the session that started it, is held or open now."""
         for name in dict.fromkeys((identity.parent, identity.session)):
             found = self.panel.store.get(f"session/{name}") if name else None
             if found is None:
@@ -264,33 +266,39 @@ class Guard:
                 return _session_refusal(view)
         return None
 
-    async def _record_steps(self, admission: AdmittedCall, known: Known) -> None:
+    async def _record_steps(self, admission: AdmittedCall, known: SessionState) -> None:
         call = admission.call
         request = call.request
         turns = turns_of(request.protocol, request.payload, known.calls)
         if not turns:
             return
         if known.keys and turns[-1].key in known.keys and _have_ids(turns):
-            return  # the last step is recorded, and with it all before it
+            return  # the last step was recorded, so all earlier steps were, too
         keys = [turn.key for turn in turns]
         if known.keys == frozenset(_number_duplicates(keys)):
-            return  # without ids: the same history again
-        if time.monotonic() < self._away_until_s:
-            return  # loops are judged again when the store is back; see docs/proxy.md
+            return  # a history without ids that was recorded before
+        if time.monotonic() < self._store_retry_s:
+            return  # loops are detected again when the store is back; see docs/proxy.md
         try:
             async with asyncio.timeout(_STORE_S):
-                fed = await self.beside(lambda: self._feed(call, turns, keys, known))
+                recorded = await self.run_in_thread(
+                    lambda: self._record_turns(call, turns, keys, known)
+                )
         except (StoreError, TimeoutError) as error:
-            self._went_away(error)
+            self._note_store_problem(error)
             return
-        known.keys, known.heat = fed.keys, fed.heat
-        if fed.spent_micros is not None:
-            known.spent_micros = fed.spent_micros
-        admission.warning = fed.warning
-        if fed.tripped:
-            raise CallRefused(ProxyRefusal(Reaction.STOP, fed.tripped, "loop", None, fed.circuit))
+        known.keys, known.heat = recorded.keys, recorded.heat
+        if recorded.spent_micros is not None:
+            known.spent_micros = recorded.spent_micros
+        admission.warning = recorded.warning
+        if recorded.tripped:
+            raise CallRefused(
+                ProxyRefusal(Reaction.STOP, recorded.tripped, "loop", None, recorded.circuit)
+            )
 
-    def _feed(self, call: ProxiedCall, turns: list[ToolTurn], keys: list[str], known: Known) -> Fed:
+    def _record_turns(
+        self, call: ProxiedCall, turns: list[ToolTurn], keys: list[str], known: SessionState
+    ) -> RecordedSteps:
         """Record the new steps in the circuit of the session, in one transaction."""
         identity = call.identity
         session = f"session/{identity.parent or identity.session}"
@@ -300,10 +308,10 @@ class Guard:
         continues = bool(payload.get("previous_response_id") or payload.get("conversation"))
         unsaved, known.unsaved_micros = known.unsaved_micros, 0
 
-        def work(tx: Transaction) -> Fed:
+        def work(tx: Transaction) -> RecordedSteps:
             notes = Notes.load(tx.note)
             if notes.host:  # the agent's hooks record its steps
-                return Fed(
+                return RecordedSteps(
                     frozenset(_number_duplicates(keys)), 0.0, "", "", session, notes.spent_micros
                 )
             known_lanes = lanes.load(notes.more.get(place, {}))
@@ -326,7 +334,7 @@ class Guard:
                     reset = Override("switchgear", why, reset=True, kind=EventKind.INTERVENED)
                     tx.apply(name, policy, reset)
             if tripped and is_user_turn(call.request.protocol, call.request.payload):
-                tripped = ""  # the user has stepped in already
+                tripped = ""  # the user has already reacted
             spent = notes.spent_micros
             if unsaved or spent is not None:
                 spent = (spent or 0) + unsaved
@@ -340,7 +348,7 @@ class Guard:
                 more={**notes.more, place: lanes.dump(found.lanes)},
             )
             tx.note = notes.dump()
-            return Fed(
+            return RecordedSteps(
                 frozenset(_number_duplicates(keys)), heat, warning, _loop_text(tripped), name, spent
             )
 
@@ -372,17 +380,17 @@ class Guard:
                 return
             raise CallRefused(_price_refusal(call.request))
         for node in self._budget_nodes(call.identity):
-            share = node.take_local(estimate)
+            share = node.acquire_local(estimate)
             if share is None:
-                share = await self._take(node, estimate, call)
+                share = await self._acquire_share(node, estimate, call)
             admission.shares.append(share)
 
     async def _learned_estimate(self, call: ProxiedCall) -> CallEstimate | None:
-        """An estimate by what calls of this model cost elsewhere; `None`: nothing is known of them."""
+        """An estimate by the costs of the model's calls in other workers; `None`: unknown."""
         model = call.request.model
         with suppress(StoreError, ValueError):
-            name = f"proxy-cost/{_name(model)}"
-            text = await self.beside(
+            name = f"proxy-cost/{_safe_name(model)}"
+            text = await self.run_in_thread(
                 lambda: self.panel.store.inner.transact(name, lambda tx: tx.note)
             )
             seen = [(int(cost), int(size)) for cost, size in json.loads(text or "[]")]
@@ -392,7 +400,7 @@ class Guard:
         return None
 
     def _save_costs(self) -> None:
-        """Save what calls cost before their reservations are released, for other workers. In a thread."""
+        """Save the first costs of models for other workers. Runs in a thread, before reservations are settled."""
         while self._unsaved_costs:
             model = self._unsaved_costs.pop()
             text = json.dumps(list(self._model_costs.get(model, ())))
@@ -401,44 +409,44 @@ class Guard:
                 tx.note = text
 
             with suppress(StoreError, ValueError):
-                self.panel.store.inner.transact(f"proxy-cost/{_name(model)}", work)
+                self.panel.store.inner.transact(f"proxy-cost/{_safe_name(model)}", work)
 
-    async def _take(
+    async def _acquire_share(
         self, node: NodeBudget, estimate: CallEstimate, call: ProxiedCall
     ) -> BudgetShare:
-        give_up_s = time.monotonic() + _BUSY_S
+        deadline_s = time.monotonic() + _BUSY_S
         while True:
-            if time.monotonic() < self._away_until_s:
-                raise CallRefused(_store_refusal(self._away))
+            if time.monotonic() < self._store_retry_s:
+                raise CallRefused(_store_refusal(self._store_problem))
             try:
                 async with asyncio.timeout(_STORE_S):
-                    return await self._take_or_undo(node, estimate)
+                    return await self._acquire_or_undo(node, estimate)
             except BudgetShort as short:
-                if not short.held_micros or time.monotonic() >= give_up_s:
+                if not short.held_micros or time.monotonic() >= deadline_s:
                     raise CallRefused(_short_refusal(short)) from None
             except BudgetRefused as error:
                 why = f"Switchgear: {redact(str(error), 600)}"
                 raise CallRefused(ProxyRefusal(Reaction.STOP, why, "budget")) from None
             except (StoreError, TimeoutError) as error:
-                self._went_away(error)
-                raise CallRefused(_store_refusal(self._away)) from None
+                self._note_store_problem(error)
+                raise CallRefused(_store_refusal(self._store_problem)) from None
             await asyncio.sleep(_BUSY_STEP_S)
             if not estimate.is_learned:
                 estimate = self._estimate(call) or estimate
                 if not estimate.is_learned:
                     estimate = await self._learned_estimate(call) or estimate
 
-    async def _take_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
+    async def _acquire_or_undo(self, node: NodeBudget, estimate: CallEstimate) -> BudgetShare:
         loop = asyncio.get_running_loop()
-        taking = loop.run_in_executor(self._threads, lambda: node.take(estimate))
+        acquiring = loop.run_in_executor(self._threads, lambda: node.acquire(estimate))
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(acquiring)
         except asyncio.CancelledError:
-            taking.add_done_callback(_give_back)
+            acquiring.add_done_callback(_give_back)
             raise
 
     def _estimate(self, call: ProxiedCall) -> CallEstimate | None:
-        """What a call may cost; `None`: the price is unknown."""
+        """The maximum cost of a call; `None`: the price is unknown."""
         request, rates = call.request, self.settings.rates
         known = self._sessions.get(call.identity.session)
         recent = known.costs.get(request.model) if known is not None else None
@@ -457,15 +465,15 @@ class Guard:
 
     def _budget_nodes(self, identity: Identity) -> list[NodeBudget]:
         settings = self.settings
-        wanted: list[tuple[str, int | None]] = []
+        limits: list[tuple[str, int | None]] = []
         if settings.budget_node:
-            wanted.append((settings.budget_node, None))
+            limits.append((settings.budget_node, None))
         if settings.key_budget_micros is not None and identity.key:
-            wanted.append((f"proxy-key-{identity.key}", settings.key_budget_micros))
+            limits.append((f"proxy-key-{identity.key}", settings.key_budget_micros))
         if settings.session_budget_micros is not None:
             session = identity.parent or identity.session or f"key-{identity.key or 'none'}"
-            wanted.append((f"proxy-session-{session}", settings.session_budget_micros))
-        return [self._node(*each) for each in wanted]
+            limits.append((f"proxy-session-{session}", settings.session_budget_micros))
+        return [self._node(*each) for each in limits]
 
     def _node(self, name: str, limit_micros: int | None) -> NodeBudget:
         node = self._nodes.get(name)
@@ -492,7 +500,7 @@ class Guard:
         return breaker, await self._permit(breaker)
 
     async def _permit(self, breaker: CircuitBreaker) -> Permit:
-        """By the last known state while changes arrive; else the store is read. Raises `Rejected`."""
+        """A permit by the last known state while the feed is current, else by the store. Raises `Rejected`."""
         permit = breaker.known_permit() if self._changes.is_current else None
         return permit or await breaker.aenter()
 
@@ -502,7 +510,7 @@ class Guard:
         verdict: ResponseVerdict | None,
         seconds: float,
     ) -> None:
-        """Record what came of a request in the upstream's circuit; `None`: nothing is known."""
+        """Record the result of a request in the circuit of the upstream; `None`: unknown."""
         breaker, permit = entered
         if verdict is None or verdict.outcome == "ignored":
             await breaker.agive_back(permit)
@@ -511,12 +519,12 @@ class Guard:
         else:
             await breaker.arecord(verdict.signal(seconds), permit)
 
-    # After
+    # After a request
 
     def settle(
         self, admission: AdmittedCall, metered: Metered | None, verdict: ResponseVerdict | None
     ) -> int | None:
-        """Settle the money. Returns the cost, `None` if unknown. No I/O."""
+        """Settle the reservations and return the cost, `None` if unknown. No I/O."""
         call = admission.call
         cost = self._cost(call.request, metered, verdict)
         for share in admission.shares:
@@ -531,7 +539,7 @@ class Guard:
         return cost
 
     async def record_key(self, admission: AdmittedCall, verdict: ResponseVerdict | None) -> None:
-        """Record in the circuit of the key what came of a call."""
+        """Record the result of a call in the circuit of its key."""
         if admission.key is None:
             return
         breaker, permit = admission.key
@@ -549,7 +557,7 @@ class Guard:
         self, request: ModelRequest, metered: Metered | None, verdict: ResponseVerdict | None
     ) -> int | None:
         if metered is None:
-            return 0  # nothing came back
+            return 0  # there was no response
         error = None if verdict is None else verdict.error
         if error is not None and (error.status or 0) >= 400 and metered.usage is None:
             return 0  # providers do not charge for errors
@@ -574,7 +582,7 @@ class Guard:
         self._model_costs.setdefault(model, deque(maxlen=_RECENT)).append(seen)
 
     def release(self, admission: AdmittedCall) -> None:
-        """Give everything back: the request was not forwarded. No I/O."""
+        """Return everything that the call holds, because it was not forwarded. No I/O."""
         for share in admission.shares:
             share.settle(0)
         admission.shares.clear()
@@ -587,16 +595,16 @@ class Guard:
     # Stored responses
 
     async def session_of_response(self, response_id: str, session: str) -> str:
-        """The session that continues a stored response, by default that of the response; empty: not known.
+        """The session that continues a stored response, by default the session of the response.
 
-        Calls that another worker has seen in the response are known from then on.
+        Empty if it is unknown. Also loads the tool calls in a response that another worker has seen.
         """
         found = self._responses.get(response_id)
         if found is not None and session in {"", found}:
             return found
         name = f"response/{response_id[:120]}"
         try:
-            note = await self.beside(
+            note = await self.run_in_thread(
                 lambda: self.panel.store.transact(name, lambda tx: tx.note or "")
             )
         except (StoreError, ValueError):
@@ -617,9 +625,9 @@ class Guard:
             tx.note = note
             tx.keep_s = _DAY_S
 
-        with suppress(StoreError, ValueError):  # this worker knows it
+        with suppress(StoreError, ValueError):  # this worker has it in memory
             name = f"response/{response_id[:120]}"
-            await self.beside(lambda: self.panel.store.transact(name, work))
+            await self.run_in_thread(lambda: self.panel.store.transact(name, work))
 
     def _keep_response(self, response_id: str, session: str, calls: list[PendingCall]) -> None:
         known = self._known_session(session)
@@ -627,26 +635,26 @@ class Guard:
             _remember(known.calls, call.id, call, _MOST_CALLS)
         _remember(self._responses, response_id, session)
 
-    # What is known
+    # Caches
 
-    def _known_session(self, session: str) -> Known:
-        return _remember(self._sessions, session, self._sessions.get(session) or Known())
+    def _known_session(self, session: str) -> SessionState:
+        return _remember(self._sessions, session, self._sessions.get(session) or SessionState())
 
     async def breaker(self, name: str) -> CircuitBreaker:
-        """The breaker of a circuit; the first time it is read from the store, beside the loop."""
+        """The breaker of a circuit; the first call for a name reads the store, beside the event loop."""
         found = self._breakers.get(name)
         if found is None:
-            found = await self.beside(lambda: self.panel.breaker(name))
+            found = await self.run_in_thread(lambda: self.panel.breaker(name))
         return _remember(self._breakers, name, found)
 
     # In the background
 
     def start(self) -> None:
-        """Begin to read what other processes do."""
+        """Begin to read the changes of other processes."""
         self._changes.start()
 
     def tick(self) -> None:
-        """Settle, renew and report what is due. In a thread; errors of the store are kept for later."""
+        """Settle, renew and report what is due. Runs in a thread; after a store error, the next call retries."""
         for breaker in list(self._breakers.values())[-_RECENT_NAMES:]:
             with suppress(StoreError):
                 breaker.flush()
@@ -655,16 +663,16 @@ class Guard:
                 try:
                     node.tick()
                 except StoreError:
-                    return  # the others would wait for it as long
+                    return  # every further node would wait for the store, too
 
     def save_counts(self) -> None:
-        """Write metrics, and what sessions have spent, where other verbs read them. In a thread."""
+        """Write the metrics and the costs of sessions to the store, for other commands. Runs in a thread."""
         with suppress(StoreError):
             self.counts.save(self.panel.store.inner)
             self._save_spend()
 
     def _save_spend(self) -> None:
-        """Raises `StoreError`."""
+        """Add unsaved costs to the sessions in the store. Raises `StoreError`."""
         for session, known in list(self._sessions.items()):
             if known.unsaved_micros:
                 amount, known.unsaved_micros = known.unsaved_micros, 0
@@ -675,7 +683,7 @@ class Guard:
                     raise
 
     def close(self) -> None:
-        """Settle everything and let the threads go. At the end of the process."""
+        """Settle everything and end the threads."""
         self._changes.stop()
         self.tick()
         for node in list(self._nodes.values()):
@@ -684,33 +692,33 @@ class Guard:
         self._threads.shutdown(wait=True)
 
 
-def _remember(known: OrderedDict[str, T], key: str, value: T, most: int = MOST_KNOWN) -> T:
-    """Keep a value as the one that was used last; the oldest goes if there are too many."""
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > most:
-        known.popitem(last=False)
+def _remember(cache: OrderedDict[str, T], key: str, value: T, limit: int = MOST_KNOWN) -> T:
+    """Cache a value as the most recent; the oldest is dropped if there are more than `limit`."""
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > limit:
+        cache.popitem(last=False)
     return value
 
 
 @lru_cache(4096)
 def circuit_name(upstream: str, model: str) -> str:
     """The circuit of an upstream and model: `provider/<upstream>/<model>`."""
-    kept = _name(model)
+    kept = _safe_name(model)
     return f"provider/{upstream}/{kept}" if kept else f"provider/{upstream}"
 
 
-def _name(model: str) -> str:
-    """A model as part of a name: letters, digits and a few signs."""
+def _safe_name(model: str) -> str:
+    """A model as part of a circuit's name: letters, digits and a few other characters."""
     return "".join(
-        sign if sign.isascii() and (sign.isalnum() or sign in "-_.:@") else "_"
-        for sign in model[:120]
+        char if char.isascii() and (char.isalnum() or char in "-_.:@") else "_"
+        for char in model[:120]
     )
 
 
 def proxy_policy(name: str, configured: Callable[[str], Policy | None]) -> Policy:
-    """The policy of a circuit: as configured, else that of its family."""
-    from switchgear._config import preset_policy  # noqa: PLC0415  built once for a name
+    """The policy of a circuit: the configured one, else that of its kind."""
+    from switchgear._config import preset_policy  # noqa: PLC0415  slow to import
 
     found = configured(name)
     if name.startswith("session/"):
@@ -723,13 +731,13 @@ def proxy_policy(name: str, configured: Callable[[str], Policy | None]) -> Polic
 
 
 def _have_ids(turns: list[ToolTurn]) -> bool:
-    """Whether every turn has ids, and none has those of another."""
+    """Whether every turn has ids, and no two turns have the same."""
     ids = {tuple(call.id for call in turn.calls) for turn in turns}
     return len(ids) == len(turns) and all(turn.has_ids for turn in turns)
 
 
 def _number_duplicates(keys: list[str]) -> list[str]:
-    """Keys that distinguish equal turns by their number."""
+    """The keys, with a number appended to repeated ones."""
     counts: dict[str, int] = {}
     found = []
     for key in keys:
@@ -749,9 +757,9 @@ def _spend(amount: int) -> Callable[[Transaction], None]:
     return work
 
 
-def _give_back(taking: "asyncio.Future[BudgetShare]") -> None:
-    if not taking.cancelled() and taking.exception() is None:
-        taking.result().settle(0)
+def _give_back(acquiring: "asyncio.Future[BudgetShare]") -> None:
+    if not acquiring.cancelled() and acquiring.exception() is None:
+        acquiring.result().settle(0)
 
 
 def _loop_text(evidence: str) -> str:
@@ -766,9 +774,11 @@ def _loop_text(evidence: str) -> str:
 def _session_refusal(view: View) -> ProxyRefusal:
     verdict = view.verdict
     held = verdict.reason.startswith("held open")
-    stands = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
-    until = f"`switchgear release {view.name}` ends that" if held else "an operator has to reset it"
-    why = f"Switchgear: {view.name!r} is {redact(stands, 400)}; {until}."
+    state = verdict.reason if held else f"{verdict.phase.replace('_', '-')}: {verdict.reason}"
+    until = (
+        f"`switchgear release {view.name}` releases it" if held else "an operator has to reset it"
+    )
+    why = f"Switchgear: {view.name!r} is {redact(state, 400)}; {until}."
     return ProxyRefusal(Reaction.STOP, why, "session", None, view.name)
 
 
@@ -792,7 +802,7 @@ def _store_refusal(why: str) -> ProxyRefusal:
 
 
 def _cents(micros: int) -> str:
-    """Dollars and cents, no more digits: OpenCode retries an error whose message contains 503 anywhere.
+    """Dollars and cents without further digits, because OpenCode retries any message that contains 503.
 
     >>> _cents(503_058), _cents(1)
     ('$0.50', 'less than $0.01')

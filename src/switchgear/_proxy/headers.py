@@ -1,4 +1,4 @@
-"""Headers on their way through: what belongs to one connection stays there, everything else passes. Pure."""
+"""Selects the headers to forward: all except those that concern one connection or the proxy. Pure."""
 
 import hmac
 from collections.abc import Iterable
@@ -14,7 +14,9 @@ _HOP_BY_HOP = frozenset(
         *(b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     )
 )
-_OURS_IN = frozenset((b"host", b"content-length", b"expect", TOKEN_HEADER, b"x-switchgear-session"))
+_NOT_FORWARDED = frozenset(
+    (b"host", b"content-length", b"expect", TOKEN_HEADER, b"x-switchgear-session")
+)
 _KEYS = frozenset(name.encode() for name in KEY_HEADERS)
 _READABLE = frozenset((b"gzip", b"x-gzip", b"deflate", b"identity"))
 """Encodings in which the tokens of a response can be read."""
@@ -23,9 +25,9 @@ _READABLE = frozenset((b"gzip", b"x-gzip", b"deflate", b"identity"))
 def request_headers(headers: Headers, to: Upstream, *, is_metered: bool = False) -> Headers:
     """The headers that are forwarded to an upstream.
 
-    `is_metered`: only encodings are accepted in which usage can be read.
+    With `is_metered`, only encodings in which the usage can be read are accepted.
     """
-    dropped = _HOP_BY_HOP | _OURS_IN | _connection_headers(headers)
+    dropped = _HOP_BY_HOP | _NOT_FORWARDED | _connection_headers(headers)
     if to.key:
         dropped |= _KEYS
     kept = []
@@ -53,7 +55,7 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def readable_encodings(value: bytes) -> bytes:
-    """An `Accept-Encoding` without what the proxy cannot read.
+    """An `Accept-Encoding` without encodings that the proxy cannot read.
 
     >>> readable_encodings(b"gzip, deflate, br, zstd"), readable_encodings(b"br")
     (b'gzip, deflate', b'identity')
@@ -67,12 +69,12 @@ def readable_encodings(value: bytes) -> bytes:
 
 
 def is_token(given: str, digest: bytes) -> bool:
-    """Whether a token has this SHA-256 digest; compared in constant time."""
+    """Whether a token has this SHA-256 digest, compared in constant time."""
     return hmac.compare_digest(sha256(given.encode("utf-8", "surrogateescape")).digest(), digest)
 
 
 def _connection_headers(headers: Headers) -> frozenset[bytes]:
-    """The headers that `Connection` names: they belong to that connection, too."""
+    """The headers that `Connection` names, which concern only one connection, too."""
     return frozenset(
         part.strip().lower()
         for name, value in headers

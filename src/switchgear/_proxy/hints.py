@@ -1,6 +1,6 @@
-"""A warning as a hint for the model, added to the last message of a request. Pure.
+"""Adds a warning to the last message of a request, as a hint for the model. Pure.
 
-Off unless `--hint` is given, because it changes the bytes of the request.
+Only with the option `--hint`, because it changes the bytes of the request.
 """
 
 import copy
@@ -16,7 +16,7 @@ _HINT = (
 
 
 def with_hint(protocol: ModelProtocol, payload: Mapping[str, Any], why: str) -> bytes | None:
-    """The request with the hint at the end of its last message; `None`: there is no place for it."""
+    """The request with the hint at the end of its last message; `None` if it cannot be added."""
     made: dict[str, Any] = copy.deepcopy(dict(payload))
     text = _HINT.format(why=why)
     if protocol.family == "google":

@@ -1,7 +1,7 @@
-"""The tool calls in a request: every request of an agent repeats its conversation. Pure.
+"""The tool calls in a request, which repeats the conversation of the agent. Pure.
 
-Each assistant turn becomes one step, with all of its calls, as the hooks see it. A call without a result is
-not finished and comes again with the next request.
+Each assistant turn becomes one step with all of its calls, as in hooks. A call without a result is not
+finished, and is repeated in the next request.
 """
 
 import hashlib
@@ -25,18 +25,18 @@ _LONGEST = 20_000
 
 
 class FinishedCall(NamedTuple):
-    """One finished tool call of an agent, as the request has it: most were recorded before."""
+    """One finished tool call in a request; most of them were recorded with earlier requests."""
 
     id: str
-    """The id that the model gave it; empty: the protocol has none."""
+    """The id from the model; empty if the protocol has none."""
     tool: str
     args: Any
     content: Any
-    """The result, as the protocol writes it."""
+    """The result in the format of the protocol."""
     is_error: Any
-    """Whether it failed, by the protocol; `None`: unknown."""
+    """Whether the call failed, if the protocol reports it; `None`: unknown."""
     reply: Any
-    """What the model wrote with the call, as the protocol writes it."""
+    """The text of the model with the call, in the format of the protocol."""
 
     @property
     def result(self) -> str:
@@ -73,7 +73,7 @@ class ToolTurn(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Identifies this turn: by the ids of its calls, or by their content."""
+        """A digest that identifies the turn, by the ids of its calls or by their content."""
         if self.has_ids:
             text = _encode([[call.id, call.tool, call.args] for call in self.calls])
         else:
@@ -86,19 +86,19 @@ class ToolTurn(NamedTuple):
         return all(call.id for call in self.calls)
 
     def signal(self) -> Signal:
-        """The step that the turn was, for the progress detectors."""
+        """The turn as one step, for the progress detectors."""
         return merged_step(
             tuple(call_signal(call.facts, seconds=None, changed=None) for call in self.calls)
         )
 
     @property
     def line(self) -> str:
-        """The last call in one short line, for people."""
+        """The last call in one short line."""
         return last_step(self.calls[-1].facts)
 
 
 class PendingCall(NamedTuple):
-    """A call that the model made, before its result is known."""
+    """A call of the model whose result is not known yet."""
 
     id: str
     tool: str
@@ -108,24 +108,24 @@ class PendingCall(NamedTuple):
 def turns_of(
     protocol: ModelProtocol,
     payload: Mapping[str, Any],
-    made: Mapping[str, PendingCall] | None = None,
+    earlier_calls: Mapping[str, PendingCall] | None = None,
 ) -> list[ToolTurn]:
-    """The finished tool calls in a request, in order. Never raises for what is in it.
+    """The finished tool calls in a request, in order. Never raises, whatever the request contains.
 
-    `made` has the calls of earlier responses by their ids: a request that continues a stored response
-    contains only the results.
+    `earlier_calls` are the calls of earlier responses by id, because a request that continues a stored
+    response contains only their results.
     """
     if protocol is ModelProtocol.OPENAI_CHAT:
         return list(_chat(payload.get("messages")))
     if protocol is ModelProtocol.OPENAI_RESPONSES:
-        return list(_responses(payload.get("input"), made or {}))
+        return list(_responses(payload.get("input"), earlier_calls or {}))
     if protocol.family == "google":
         return list(_gemini(payload.get("contents")))
     return list(_anthropic(payload.get("messages")))
 
 
 def is_user_turn(protocol: ModelProtocol, payload: Mapping[str, Any]) -> bool:
-    """Whether the request ends with a message of the user, not with results of tools."""
+    """Whether the request ends with a message of the user and not with results of tools."""
     name = {ModelProtocol.OPENAI_RESPONSES: "input"}.get(protocol, "messages")
     turns = payload.get("contents" if protocol.family == "google" else name)
     if isinstance(turns, str):
@@ -174,8 +174,8 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
     thought: Any = ""
     for message in fields.objects(messages):
         if message.get("role") == "tool":
-            wanted = _str(message.get("tool_call_id"))
-            found = next((call for call in open_calls if call.id == wanted), None)
+            call_id = _str(message.get("tool_call_id"))
+            found = next((call for call in open_calls if call.id == call_id), None)
             if found is not None:
                 open_calls.remove(found)
                 done.append(FinishedCall(*found, message.get("content"), None, thought))
@@ -186,18 +186,18 @@ def _chat(messages: Any) -> Iterator[ToolTurn]:
         if message.get("role") == "assistant":
             open_calls = [
                 PendingCall(
-                    _str(call.get("id")), _str(about.get("name")), _args(about.get("arguments"))
+                    _str(call.get("id")), _str(inner.get("name")), _args(inner.get("arguments"))
                 )
                 for call in fields.objects(message.get("tool_calls"))
-                if isinstance(about := call.get("function") or call.get("custom"), dict)
+                if isinstance(inner := call.get("function") or call.get("custom"), dict)
             ]
             thought = message.get("content")
     if done:
         yield ToolTurn(tuple(done))
 
 
-def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn]:
-    known = dict(made)
+def _responses(items: Any, earlier_calls: Mapping[str, PendingCall]) -> Iterator[ToolTurn]:
+    known = dict(earlier_calls)
     done: list[FinishedCall] = []
     thought: Any = ""
     for item in fields.objects(items):
@@ -207,7 +207,7 @@ def _responses(items: Any, made: Mapping[str, PendingCall]) -> Iterator[ToolTurn
             if call is not None:
                 done.append(FinishedCall(*call, item.get("output"), None, thought))
             continue
-        if done:  # what follows results belongs to the next reply
+        if done:  # items after results belong to the next reply
             yield ToolTurn(tuple(done))
             done, thought = [], ""
         if kind in _CALLS:
@@ -233,7 +233,7 @@ def dump_response(session: str, calls: list[PendingCall]) -> str:
 
 
 def load_response(note: str) -> tuple[str, list[PendingCall]]:
-    """The inverse of `dump_response`; what cannot be read is empty."""
+    """The inverse of `dump_response`; an unreadable note gives empty values."""
     found = _args(note)
     if not isinstance(found, list) or len(found) != 2 or not isinstance(found[1], list):
         return "", []
@@ -242,7 +242,7 @@ def load_response(note: str) -> tuple[str, list[PendingCall]]:
 
 
 def _clip(text: str) -> str:
-    """A text that is short and has no secrets; different ones stay different."""
+    """A short text without secrets; different texts stay different."""
     if len(text) <= LONGEST_TEXT:
         return redact_lines(text)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -256,9 +256,9 @@ def _gemini(contents: Any) -> Iterator[ToolTurn]:
         parts = fields.objects(content.get("parts"))
         if content.get("role") == "model":
             calls = [
-                PendingCall(_str(about.get("id")), _str(about.get("name")), about.get("args"))
+                PendingCall(_str(call.get("id")), _str(call.get("name")), call.get("args"))
                 for part in parts
-                if isinstance(about := part.get("functionCall"), dict)
+                if isinstance(call := part.get("functionCall"), dict)
             ]
             if calls:
                 open_calls = calls
@@ -266,16 +266,17 @@ def _gemini(contents: Any) -> Iterator[ToolTurn]:
             continue
         done = []
         for part in parts:
-            about = part.get("functionResponse")
-            if not isinstance(about, dict):
+            reply = part.get("functionResponse")
+            if not isinstance(reply, dict):
                 continue
-            name, given = _str(about.get("name")), _str(about.get("id"))
+            name, call_id = _str(reply.get("name")), _str(reply.get("id"))
             found = next(
-                (call for call in open_calls if call.tool == name and given in {"", call.id}), None
+                (each for each in open_calls if each.tool == name and call_id in {"", each.id}),
+                None,
             )
             if found is not None:
                 open_calls.remove(found)
-                response = about.get("response")
+                response = reply.get("response")
                 failed = isinstance(response, dict) and bool(response.get("error"))
                 done.append(FinishedCall(*found, response, True if failed else None, thought))
         if done:
@@ -289,8 +290,8 @@ def _result(content: Any) -> str:
             # Older versions of Codex write {"output": …, "metadata": …}.
             parsed = _args(text)
             if isinstance(parsed, dict) and isinstance(parsed.get("output"), str):
-                about = parsed.get("metadata")
-                text, code = parsed["output"], fields.at(about, "exit_code")
+                text = parsed["output"]
+                code = fields.at(parsed.get("metadata"), "exit_code")
         return (text if code is None else f"{text}\nExit code: {code}")[-_LONGEST:]
     if isinstance(content, dict):
         inner = content.get("output", content.get("error", content.get("content")))

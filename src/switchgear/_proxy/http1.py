@@ -1,7 +1,7 @@
 """HTTP/1.1 to the client: requests parsed strictly, responses written as they arrive, deadlines for both.
 
-A parser that accepts less than the upstream's leaves no room for request smuggling: llhttp rejects
-conflicting lengths, folded headers and bare line feeds, and what it leaves open is rejected here.
+A parser that is stricter than the upstream's prevents request smuggling: llhttp rejects conflicting
+lengths, folded headers and bare line feeds, and this module rejects the ambiguities that llhttp accepts.
 """
 
 import asyncio
@@ -17,34 +17,34 @@ Headers = list[tuple[bytes, bytes]]
 
 _MOST_PIPELINED = 4
 _READ_AHEAD = 256 * 1024
-"""Bytes of a body that are read ahead."""
+"""Maximum bytes of a body that are read ahead."""
 _WRITE_AHEAD = 64 * 1024
 LEAST_CHUNK = 8
-"""Bytes that each byte of a body may need with its framing: chunks of one byte are odd, not hostile."""
+"""Bytes of framing that are allowed per byte of a body, so that chunks of one byte are accepted."""
 _LINGER_S = 5.0
-"""How long the rest of a rejected request is read and dropped, so that its client reads the response."""
+"""Seconds for which the rest of a rejected request is read and dropped, so that its client reads the response."""
 SWEEP_S = 1.0
-"""How often deadlines are checked."""
+"""Seconds between two checks of the deadlines."""
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _REASONS[529] = b"Overloaded"
 
 
 class Limits(NamedTuple):
-    """What a client may do at most."""
+    """The limits for a client: sizes in bytes and times in seconds."""
 
     body_bytes: int = 64 * 1024 * 1024
     header_bytes: int = 64 * 1024
     headers: int = 200
     head_s: float = 20.0
-    """Until the headers of a request are complete."""
+    """Time until the headers of a request are complete."""
     idle_s: float = 75.0
-    """Between two requests of a connection."""
+    """Time between two requests of a connection."""
     read_s: float = 60.0
-    """Between two parts of a body."""
+    """Time between two parts of a body."""
     body_s: float = 600.0
-    """For a whole body."""
+    """Time for a whole body."""
     write_s: float = 300.0
-    """While the client does not read its response."""
+    """Time in which the client does not read its response."""
     connections: int = 4096
 
 
@@ -52,7 +52,7 @@ DEFAULT_LIMITS = Limits()
 
 
 class BadRequest(Exception):
-    """A request that is rejected before it is read: its status, and why."""
+    """A request that is rejected, with the status and the reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -61,7 +61,7 @@ class BadRequest(Exception):
 
 
 class Disconnected(Exception):
-    """The client has gone, or was too slow."""
+    """The client has disconnected or was too slow."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Request:
     _wakes: "asyncio.Future[None] | None" = None
 
     def header(self, name: bytes) -> bytes:
-        """The value of the first header of this name, in lower case; empty: there is none."""
+        """The value of the first header with this name, given in lower case; empty if there is none."""
         for key, value in self.headers:
             if key.lower() == name:
                 return value
@@ -128,7 +128,7 @@ class Request:
         return part
 
     def feed(self, part: bytes) -> bool:
-        """Take a part of the body; returns whether more fits."""
+        """Add a received part of the body; returns whether to read on."""
         self._parts.append(part)
         self._size += len(part)
         wake(self._wakes)
@@ -139,12 +139,12 @@ class Request:
         wake(self._wakes)
 
     def fail(self) -> None:
-        """The client has gone in the middle of the body."""
+        """End the request because the client has disconnected in the middle of the body."""
         wake(self._wakes, Disconnected())
 
 
 def wake(waiting: "asyncio.Future[None] | None", error: Exception | None = None) -> None:
-    """Let the task continue that awaits this future, or raise an error in it. Idempotent."""
+    """Resume the task that awaits this future, or raise an error in it. Idempotent."""
     if waiting is not None and not waiting.done():
         if error is None:
             waiting.set_result(None)
@@ -211,9 +211,9 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers: Headers = []
         self._head_bytes = self._header_bytes = 0
-        """Bytes received since a head began, and those of its complete headers."""
+        """Bytes received since a head began, and bytes of its complete headers."""
         self._framing_bytes = 0
-        """Bytes of a body that are none of its content: extensions of chunks, and trailers."""
+        """Bytes of a body that are not content: extensions of chunks, and trailers."""
         self._in_head = False
         self._is_closed = False
         self._is_reading = True
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
         self._closes = False
         self._drained: asyncio.Future[None] | None = None
         self._since_s = loop.time()
-        """Since when the server waits for the rest of a head, a body or the next request."""
+        """When the server began to wait for the rest of a head, a body or the next request."""
         self._head_since_s = self._body_since_s = 0.0
         self._stalled_s: float | None = None
         self._lingers_until_s: float | None = None
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
                 self._reject(431, "the extensions of chunks or the trailers are too large")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the current response: the client is gone."""
+        """Cancel the current response, because the client has disconnected."""
         del exc
         self._is_closed = True
         self._server.connections.discard(self)
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """The head is complete: check it, and begin to answer."""
+        """Check the complete head, and begin to answer."""
         self._in_head = False
         self._head_bytes = self._framing_bytes = 0
         request = Request(self, self._parser.get_method().decode(), self._url, self._headers)
@@ -400,7 +400,7 @@ class Connection(asyncio.Protocol):
         """Write the head of the response. `headers` have a content length, or the body is chunked."""
         request = self._current
         if request is None or self._has_head:
-            raise RuntimeError  # an error of this package: each request gets one head
+            raise RuntimeError  # a defect of this package: each request gets one head
         lines = [b"HTTP/1.1 %d %s\r\n" % (status, reason or _REASONS.get(status, b""))]
         has_length = False
         for name, value in headers:
@@ -422,7 +422,7 @@ class Connection(asyncio.Protocol):
         self._head = b"".join(lines)
 
     def flush_head(self) -> None:
-        """Write the head now: the body may take long to begin."""
+        """Write the head now, because the body may start late."""
         head, self._head = self._head, b""
         if head and not self._is_closed:
             self._transport.write(head)
@@ -445,7 +445,7 @@ class Connection(asyncio.Protocol):
             self._write(part)
 
     def _write(self, part: bytes) -> None:
-        """Head and part in one segment, if the head still waits."""
+        """Write a part; a head that is not written yet goes out in the same segment."""
         head, self._head = self._head, b""
         if self._is_chunked:
             self._transport.write(b"%s%x\r\n%s\r\n" % (head, len(part), part))
@@ -453,13 +453,13 @@ class Connection(asyncio.Protocol):
             self._transport.write(head + part if head else part)
 
     def end(self) -> None:
-        """The response is complete."""
+        """Complete the response."""
         self.flush_head()
         if self._is_chunked and not self._is_closed:
             self._transport.write(b"0\r\n\r\n")
 
     def _reject(self, status: int, why: str) -> None:
-        """A short response, if none was started, and the end of the connection."""
+        """Send a short response, if none was started, and end the connection."""
         if self._is_closed:
             return
         if not self._has_head:
@@ -479,7 +479,7 @@ class Connection(asyncio.Protocol):
             task.cancel()
 
     def _linger(self) -> None:
-        """Close the connection when the client has sent the rest: closed before, it would read a reset."""
+        """Close the connection once the client has sent the rest; an earlier close would send a reset."""
         self._is_closed = True
         self._incoming = self._current = None
         self._waiting.clear()
@@ -494,10 +494,10 @@ class Connection(asyncio.Protocol):
             self._is_reading = True
             self._transport.resume_reading()
 
-    # The client's pace
+    # Flow control and deadlines
 
     def want_body(self, request: Request) -> None:
-        """A reader waits for the body: send the `100 Continue` that the client may wait for."""
+        """Read on, and send the `100 Continue` that the client may wait for."""
         if request.header(b"expect").lower() == b"100-continue" and not self._has_head:
             request.headers = [each for each in request.headers if each[0].lower() != b"expect"]
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -546,7 +546,7 @@ class Connection(asyncio.Protocol):
 
 
 def _checked_length(request: Request) -> int | None:
-    """The length of the body; `None`: chunked. Raises `BadRequest` for what is ambiguous."""
+    """The length of the body; `None`: chunked. Raises `BadRequest` if the length is ambiguous."""
     lengths = [value for name, value in request.headers if name.lower() == b"content-length"]
     codings = [value for name, value in request.headers if name.lower() == b"transfer-encoding"]
     if codings:

@@ -1,7 +1,7 @@
-"""Which session, agent and key a request belongs to, by the most reliable source first. Pure.
+"""The session, agent and key of a request, by the most reliable source. Pure.
 
-A name in the URL first; then the headers and fields that agents send; then a digest of the system prompt
-and the whole first turn, which every request of a conversation repeats; at last the key.
+The sources of the session, in order: a name in the URL; the headers and fields that agents send; a digest
+of the system prompt and the whole first turn, which every request of a conversation repeats.
 """
 
 import hashlib
@@ -23,29 +23,29 @@ _AGENTS: tuple[tuple[str, str], ...] = (
     ("qwen", "qwen"),
     ("goose", "goose"),
 )
-"""Agents by what their user agent contains, the first that matches."""
+"""Agents by a part of their user agent; the first match applies."""
 _SESSION_HEADERS = (
     *("x-switchgear-session", "x-claude-code-session-id", "thread-id", "session-id"),
     *("session_id", "conversation_id", "x-session-id", "x-session-affinity"),
 )
 _KEY_IN_URL = re.compile(r"[?&]key=([^&]+)")
 _LONGEST = 2_000_000
-"""Characters of a first turn that are digested."""
+"""Maximum characters of a first turn that are digested."""
 
 
 class Identity(NamedTuple):
     """The sender of a request."""
 
     session: str
-    """Safe for the name of a circuit; empty: not known."""
+    """The session, safe as a part of a circuit's name; empty: unknown."""
     parent: str = ""
-    """The session that started this one; empty: none, or not known."""
+    """The session that started this session; empty: none or unknown."""
     agent: str = ""
     """`claude`, `codex`, `gemini`, `opencode`, `qwen`, `goose`, or empty."""
     key: str = ""
-    """Twelve hexadecimal digits of the key's digest; empty: the request has no key."""
+    """Twelve hexadecimal digits of the digest of the key; empty: the request has no key."""
     source: str = ""
-    """Source of the session: `url`, the name of a header or field, `first turn`, or empty."""
+    """The source of the session: `url`, the name of a header or field, `first turn`, or empty."""
 
 
 def identify(
@@ -67,7 +67,7 @@ def identify(
 
 
 def agent_of(user_agent: str, headers: Mapping[str, str]) -> str:
-    """The agent CLI by its user agent, or by a header that only it sends."""
+    """The agent CLI, by its user agent or by a header that only this CLI sends."""
     lower = user_agent.lower()
     for mark, agent in _AGENTS:
         if mark in lower:
@@ -80,7 +80,7 @@ def agent_of(user_agent: str, headers: Mapping[str, str]) -> str:
 
 
 def key_digest(headers: Mapping[str, str], path: str = "") -> str:
-    """Twelve digits of the digest of the key in a request; empty: it has none."""
+    """Twelve digits of the digest of the key in a request; empty: there is no key."""
     key = next((headers[name] for name in KEY_HEADERS if headers.get(name)), "")
     if not key and (found := _KEY_IN_URL.search(path)) is not None:
         key = found[1]
@@ -100,7 +100,7 @@ def _session(
     if found[0]:
         return found
     if payload.get("previous_response_id"):
-        return "", ""  # the first turn is not in it
+        return "", ""  # the request does not contain the first turn
     return _first_turn(protocol, payload), "first turn"
 
 
@@ -118,7 +118,9 @@ def _in_body(payload: Mapping[str, Any]) -> tuple[str, str]:
                 return safe_id(inner), "metadata.user_id"
         elif "_session_" in user:  # user_<hash>_account_<id>_session_<id>
             return safe_id(user.rpartition("_session_")[2]), "metadata.user_id"
-    conversation = payload.get("conversation")  # of the Responses API: its id, or an object with it
+    conversation = payload.get(
+        "conversation"
+    )  # in the Responses API: the id, or an object with the id
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
     if isinstance(conversation, str) and conversation.strip():

@@ -1,42 +1,42 @@
 """Which steps of a conversation are new, so that each is recorded once. Pure.
 
-A session has several conversations: its own, and those of its sub-agents, which some agents send under
-one id. Each is a lane. A request continues the lane whose turns it repeats; compaction drops turns at the
-front, an edited history at the end, and a retry repeats them all.
+A session has several conversations: its own and those of its sub-agents, for which some agents use the
+same id. Each conversation is a lane. A request continues the lane whose turns it repeats. Compaction drops
+turns at the front, editing the history drops turns at the end, and a retry repeats all turns.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 MOST_TURNS = 300
-"""Keys that a lane remembers."""
+"""Maximum number of keys that a lane stores."""
 MOST_LANES = 16
 MAIN = ""
 
 
 class HistoryLane(NamedTuple):
-    """The turns of one conversation that were recorded."""
+    """The recorded turns of one conversation."""
 
     keys: tuple[str, ...] = ()
-    """The last ones, oldest first."""
+    """The keys of the last turns, oldest first."""
     dropped: int = 0
-    """How many turns of the last history came before them."""
+    """The number of turns before these in the last history."""
 
 
 Lanes = Mapping[str, HistoryLane]
 
 
 class NewTurns(NamedTuple):
-    """What a history adds to what is known."""
+    """The new turns in a history."""
 
     lane: str
-    """The name of its lane; empty: the session's own."""
+    """The name of the lane of the history; empty: the session's own lane."""
     first: int
-    """The index of the first new turn; those after it are new, too."""
+    """The index of the first new turn; the turns after it are new, too, except `skipped`."""
     skipped: frozenset[int]
-    """Indexes after the first that were recorded before."""
+    """Indexes of later turns that were already recorded."""
     lanes: Lanes
-    """What is known from now on."""
+    """The lanes including the new turns."""
 
     def is_new(self, index: int) -> bool:
         return index >= self.first and index not in self.skipped
@@ -45,11 +45,11 @@ class NewTurns(NamedTuple):
 def new_turns(
     lanes: Lanes, keys: Sequence[str], *, have_ids: bool, continues: bool = False
 ) -> NewTurns:
-    """Find the lane that a history continues, and what is new in it.
+    """Find the lane that a history continues, and the turns that are new.
 
-    `keys`: those of all turns of the history, at least one. `have_ids`: equal keys mean the same turn;
-    else the same call may have been made again. `continues`: the request has only what is new, and the
-    upstream the rest.
+    `keys` are those of all turns of the history, at least one. With `have_ids`, equal keys mean the same
+    turn; otherwise the same call may have been made again. With `continues`, the request contains only
+    new turns, and the upstream has stored the others.
 
     >>> first = new_turns({}, ["a", "a"], have_ids=False)
     >>> new_turns(first.lanes, ["a", "a", "a"], have_ids=False).first
@@ -65,7 +65,7 @@ def new_turns(
         name = MAIN if not lanes or continues else keys[0]
     skipped = frozenset(index for index in range(best, len(keys)) if keys[index] in seen)
     kept = tuple(keys)
-    if have_ids:  # a history that was edited may return to what it was
+    if have_ids:  # an edited history may later return to its old turns
         now = set(keys)
         kept = (*(key for key in lanes.get(name, HistoryLane()).keys if key not in now), *keys)
     dropped = max(0, len(keys) - MOST_TURNS)
@@ -77,30 +77,30 @@ def new_turns(
 
 
 def _overlap(lane: HistoryLane, keys: Sequence[str], *, have_ids: bool) -> int:
-    """How many turns at the front of a history a lane has recorded."""
+    """The number of turns at the front of a history that a lane has recorded."""
     if have_ids:
         known = set(lane.keys)
         return next((i + 1 for i in range(len(keys) - 1, -1, -1) if keys[i] in known), 0)
     length = len(lane.keys)
     if tuple(keys[lane.dropped : lane.dropped + length]) == lane.keys:
-        return lane.dropped + length  # it grew, or is sent again
-    same = 0  # edited: it begins as before
+        return lane.dropped + length  # the history grew, or is sent again
+    same = 0  # an edited history begins with the same turns
     if lane.dropped == 0:
         while same < min(length, len(keys)) and keys[same] == lane.keys[same]:
             same += 1
-    for size in range(min(length, len(keys)), same, -1):  # compacted: it begins with what was last
+    for size in range(min(length, len(keys)), same, -1):  # compacted: it begins with the last turns
         if lane.keys[-size:] == tuple(keys[:size]):
             return size
     return same
 
 
 def dump(lanes: Lanes) -> dict[str, Any]:
-    """As JSON values."""
+    """The lanes as JSON values."""
     return {name: [list(lane.keys), lane.dropped] for name, lane in lanes.items()}
 
 
 def load(data: Any) -> dict[str, HistoryLane]:
-    """The inverse of `dump`; what cannot be read is forgotten."""
+    """The inverse of `dump`; unreadable data gives no lanes."""
     try:
         return {
             str(name): HistoryLane(tuple(keys), int(dropped))

@@ -1,6 +1,6 @@
-"""What the proxy counts for `/metrics`: the time that it adds to a request, and what came of requests.
+"""Counts of the proxy for `/metrics`: the time that it adds to requests, and their outcomes.
 
-Workers add their counts to one note of the store, from which `switchgear serve` reads them.
+Workers add their counts to one note in the store, which `switchgear serve` reads.
 """
 
 import json
@@ -13,10 +13,10 @@ from switchgear._stores.base import Store, Transaction
 
 NOTE = "proxy-metrics"
 BUCKETS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-"""Upper limits of the buckets of the histogram, in seconds; one more has no limit."""
+"""Upper limits of the histogram's buckets in seconds; the last bucket has no limit."""
 _KEEP_S = 90 * 86_400.0
 _MOST_REQUESTS = 300
-"""Pairs of upstream and outcome that are counted."""
+"""Maximum number of pairs of upstream and outcome that are counted."""
 
 
 class ProxyCounts:
@@ -27,17 +27,17 @@ class ProxyCounts:
         self._requests: dict[str, int] = {}
 
     def request(self, upstream: str, outcome: str) -> None:
-        """One more request: `success`, `failure`, `refused` or `disconnected`."""
+        """Count a request with its outcome: `success`, `failure`, `refused` or `disconnected`."""
         key = f"{upstream} {outcome}"
         self._requests[key] = self._requests.get(key, 0) + 1
 
     def overhead(self, seconds: float) -> None:
-        """The proxy added so much time before the first byte."""
-        if len(self._seconds) < 100_000:  # the store is away, and nothing is saved
+        """Count the seconds that the proxy added before the first byte."""
+        if len(self._seconds) < 100_000:  # limits memory while the store is unavailable
             self._seconds.append(max(0.0, seconds))
 
     def save(self, store: Store) -> None:
-        """Add the counts to those of all workers. Raises `StoreError`: they are kept then."""
+        """Add the counts to those of all workers. Raises `StoreError`, and then keeps them."""
         seconds, self._seconds = self._seconds, []
         requests, self._requests = self._requests, {}
         if not seconds and not requests:
@@ -63,7 +63,7 @@ class ProxyCounts:
 
 
 def proxy_families(store: Store) -> list[MetricFamily]:
-    """The metrics of all workers; without samples where there was no proxy. Raises `StoreError`."""
+    """The metrics of all workers; without samples if no proxy has run. Raises `StoreError`."""
     kept = _load(store.transact(NOTE, lambda tx: tx.note))
     overhead = MetricFamily(
         "switchgear_proxy_overhead_seconds",

@@ -1,7 +1,7 @@
-"""Refusals in the format of the provider, with the status that each agent CLI reacts to as intended. Pure.
+"""Refusals in the format of the provider, with a status to which each agent CLI reacts as intended. Pure.
 
-*wait* is 429 or 529 with Retry-After: every CLI waits. *stop* ends the turn and shows the message; which
-status does that depends on the CLI (see the table in docs/proxy.md, which an end-to-end test keeps true).
+*wait* is 429 or 529 with Retry-After: every CLI waits. *stop* ends the turn and shows the message; the
+status for that depends on the CLI (see the table in docs/proxy.md, which an end-to-end test checks).
 """
 
 import json
@@ -14,7 +14,7 @@ from switchgear._providers.upstreams import error_body
 
 
 class Reaction(StrEnum):
-    """What the client should do about a refusal."""
+    """What the client should do after a refusal."""
 
     WAIT = "wait"
     STOP = "stop"
@@ -25,9 +25,9 @@ class ProxyRefusal(NamedTuple):
 
     reaction: Reaction
     why: str
-    """One sentence or more, redacted, for the person at the terminal."""
+    """One or more sentences, redacted, for the user of the client."""
     cause: str
-    """`circuit`, `budget`, `loop`, `session`, `key`, `price` or `store`: for the log and a header."""
+    """`circuit`, `budget`, `loop`, `session`, `key`, `price` or `store`, for the log and a header."""
     retry_after_s: float | None = None
     circuit: str = ""
 
@@ -41,9 +41,9 @@ class HttpAnswer(NamedTuple):
 
 
 LONGEST_WAIT_S = 50.0
-"""Claude Code gives up on waits of many minutes, and SDKs ignore those of a minute or more and retry at
-once; after this one they retry, and are refused again."""
-_STOP_STATUS = {("claude", "anthropic"): 402}  # it sends a 400 six times
+"""Maximum wait in seconds that is sent. Claude Code gives up at waits of many minutes, and SDKs ignore
+waits of a minute or more and retry at once. After this wait they retry, and are refused again."""
+_STOP_STATUS = {("claude", "anthropic"): 402}  # it retries a 400 six times
 """The status that ends a turn at once and shows the message, by agent and protocol, unless it is 400."""
 _ANTHROPIC = {400: "invalid_request_error", 402: "billing_error", 403: "permission_error"}
 _ANTHROPIC |= {429: "rate_limit_error", 529: "overloaded_error", 503: "api_error"}
@@ -90,7 +90,7 @@ def _body(family: str, status: int, refusal: ProxyRefusal, wait: int | None) -> 
 
 
 def failure(status: int, why: str, family: str) -> HttpAnswer:
-    """The response where the proxy itself could not do it: in the provider's format, too."""
+    """The response for a failure of the proxy itself, in the provider's format."""
     kind = {"anthropic": "api_error", "google": "UNAVAILABLE"}.get(family, "server_error")
     text = json.dumps(error_body(family, status, kind, why), ensure_ascii=False).encode()
     return HttpAnswer(status, ((b"content-type", b"application/json"),), text)
@@ -98,5 +98,5 @@ def failure(status: int, why: str, family: str) -> HttpAnswer:
 
 def header_value(text: str) -> bytes:
     """A header value: one line of printable ASCII, at most 500 characters."""
-    kept = "".join(sign if " " <= sign <= "~" else "?" for sign in text[:500])
-    return kept.strip().encode("ascii")
+    printable = "".join(char if " " <= char <= "~" else "?" for char in text[:500])
+    return printable.strip().encode("ascii")

@@ -2,8 +2,8 @@
 
     bytes -> route -> session, loop, key, budget -> upstream's circuit -> forward -> meter -> record, settle
 
-Bodies pass unchanged in both directions. A response is written as it comes; nothing reads faster than the
-client does. Once its first byte is sent a request is never sent again elsewhere.
+Bodies pass unchanged in both directions. A response is written as it arrives, and is read no faster than
+the client reads it. After the first byte of a response, the request is never sent to another upstream.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from switchgear._breaker.circuit_breaker import CircuitBreaker
+from switchgear._config.proxy import is_loopback
 from switchgear._core.errors import Rejected
 from switchgear._core.types import Permit
 from switchgear._providers.errors import ProviderError
@@ -44,14 +45,13 @@ from switchgear._text.redact import redact
 
 _STORE_AWAY = (b"x-switchgear-store", b"unavailable")
 _LARGE = 256 * 1024
-"""Bytes of a body that is parsed beside the event loop."""
+"""Size in bytes above which a body is parsed beside the event loop."""
 _MOST_ERROR = 256 * 1024
-"""Bytes of an error response that are read before it is judged."""
+"""Maximum bytes of an error response that are read before it is classified."""
 _MOST_STORED = 4 * 1024 * 1024
 _SAVE_S = 0.05
-"""How long the end of a stored response waits until other workers can look up its session."""
-_LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
-_TROUBLES = (TimeoutError, OSError)
+"""Seconds that the end of a stored response waits until other workers can look up its session."""
+_CONNECTION_ERRORS = (TimeoutError, OSError)
 
 
 class RelaySettings(NamedTuple):
@@ -59,30 +59,30 @@ class RelaySettings(NamedTuple):
 
     upstreams: Mapping[str, Upstream]
     fallbacks: Mapping[str, tuple[str, ...]] = {}
-    """The upstreams that take the place of one whose circuit is open, in order."""
+    """The upstreams that replace an upstream whose circuit is open, in order."""
     token_digest: bytes | None = None
-    """The SHA-256 of the token that every request needs; `None`: none, and only local hosts."""
+    """The SHA-256 of the token that every request needs; `None`: no token, and local hosts only."""
     hosts: frozenset[str] = frozenset()
-    """Host names beyond those of the loopback that requests may address."""
+    """Host names that requests may address, in addition to the loopback."""
     body_bytes: int = 64 * 1024 * 1024
     connect_s: float = 10.0
     read_s: float = 600.0
-    """How long an upstream may be silent, before the response and in it."""
+    """Seconds that an upstream may be silent, before and during the response."""
     hint: bool = False
     """Whether a warning is added to the request as a hint for the model."""
 
 
 class Forwarded(NamedTuple):
-    """What came of the request at one upstream."""
+    """The result of forwarding a request to one upstream."""
 
     is_done: bool
-    """Whether the client has its response; else the next upstream may be tried."""
+    """Whether the client has its response; if not, the next upstream may be tried."""
     failed: HttpAnswer | None = None
-    """The response to the client, if no other upstream takes over."""
+    """The response to send if no other upstream is tried."""
 
 
 class Relay:
-    """The proxy of one worker: `handle` answers one request. Used in one event loop."""
+    """Forwards the requests of one worker. Used in one event loop."""
 
     def __init__(self, guard: Guard, settings: RelaySettings, log: AccessLog | None = None) -> None:
         self._guard = guard
@@ -90,7 +90,7 @@ class Relay:
         self._names = frozenset(settings.upstreams)
         self._log = log
         self._after: set[asyncio.Future[Any]] = set()
-        """What is recorded after the client has gone."""
+        """Tasks that record results after the response."""
         self._client = UpstreamClient(settings.connect_s, settings.read_s)
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class Relay:
     # Access
 
     def _check_host(self, request: Request) -> None:
-        """Only names of this machine, and no pages of other sites: any page may send a request here."""
+        """Reject requests to other host names and from web pages of other sites. Raises `BadRequest`."""
         if self._settings.token_digest is not None:
             return
         if not self._is_local(request.header(b"host").decode("latin-1")):
@@ -152,7 +152,7 @@ class Relay:
     def _is_local(self, host: str) -> bool:
         host = host.lower()
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        return name in _LOCAL or name in self._settings.hosts or _is_loopback(name)
+        return name in self._settings.hosts or is_loopback(name)
 
     def _check_token(self, request: Request, found: ProxyRoute) -> None:
         digest = self._settings.token_digest
@@ -162,7 +162,7 @@ class Relay:
         if not given or not is_token(given, digest):
             raise BadRequest(401, "this proxy needs its token in the header x-switchgear-token")
 
-    # Everything that is not guarded
+    # Requests that are not guarded
 
     async def _pass_through(
         self,
@@ -182,7 +182,7 @@ class Relay:
             data = self._parts(request)
         try:
             response = await self._open(request.method, to, found.path, headers, data)
-        except _TROUBLES as error:
+        except _CONNECTION_ERRORS as error:
             entry.status = 502
             _send(connection, failure(502, _unreachable(to, error), to.family))
             return
@@ -198,7 +198,7 @@ class Relay:
             while chunk := await response.read():
                 await connection.send(chunk)
             connection.end()
-        except _TROUBLES:
+        except _CONNECTION_ERRORS:
             entry.note = "broken off"
             connection.abort()
         finally:
@@ -224,7 +224,7 @@ class Relay:
     ) -> None:
         body = await request.read(self._settings.body_bytes)
         received_s = time.monotonic()
-        call = await self._understood(request, found, to, body)
+        call = await self._read_call(request, found, to, body)
         model, identity = call.request, call.identity
         entry.model, entry.session, entry.key = model.model, identity.session, identity.key
         try:
@@ -235,7 +235,7 @@ class Relay:
             return
         before_s = time.monotonic() - received_s
         forwarding = _Forwarding(request, connection, found, body, call, admission, entry, before_s)
-        is_plain = not request.header(b"content-encoding")  # a hint is not compressed
+        is_plain = not request.header(b"content-encoding")  # no hint in a compressed body
         if admission.warning and self._settings.hint and is_plain:
             forwarding.body = with_hint(model.protocol, model.payload, admission.warning) or body
         try:
@@ -244,7 +244,7 @@ class Relay:
             if not forwarding.is_settled or admission.key is not None:
                 self._spawn(self._settle(forwarding, None, None))
 
-    async def _understood(
+    async def _read_call(
         self, request: Request, found: ProxyRoute, to: Upstream, body: bytes
     ) -> ProxiedCall:
         headers = _as_texts(request.headers)
@@ -253,11 +253,11 @@ class Relay:
             model = read_request(to.host, found.path, headers, body)
             if model is None:
                 return None
-            who = identify(found.session, headers, found.path, model.protocol, model.payload)
-            return ProxiedCall(who, model)
+            sender = identify(found.session, headers, found.path, model.protocol, model.payload)
+            return ProxiedCall(sender, model)
 
         is_large = len(body) > _LARGE or "content-encoding" in headers
-        call = await self._guard.beside(read) if is_large else read()
+        call = await self._guard.run_in_thread(read) if is_large else read()
         if call is None:
             raise BadRequest(400, "the request could not be read")
         previous = call.request.payload.get("previous_response_id")
@@ -266,40 +266,42 @@ class Relay:
             call = call._replace(identity=call.identity._replace(session=session))
         return call
 
-    async def _forward(self, it: "_Forwarding", to: Upstream) -> None:
+    async def _forward(self, forwarding: "_Forwarding", to: Upstream) -> None:
         names = (to.name, *self._settings.fallbacks.get(to.name, ()))
         rejected: list[Rejected] = []
         last: HttpAnswer | None = None
         for index, name in enumerate(names):
             upstream = self._settings.upstreams[name]
             try:
-                entered = await self._guard.enter(name, it.call.request.model)
+                entered = await self._guard.enter(name, forwarding.call.request.model)
             except Rejected as error:
                 rejected.append(error)
                 continue
-            it.entry.upstream = name
-            it.is_own_key = not upstream.key
-            done = await self._attempt(it, upstream, entered, has_next=index + 1 < len(names))
+            forwarding.entry.upstream = name
+            forwarding.is_own_key = not upstream.key
+            done = await self._attempt(
+                forwarding, upstream, entered, has_next=index + 1 < len(names)
+            )
             if done.is_done:
                 return
             last = done.failed
         if last is not None:
-            it.entry.status = last.status
-            await self._settle(it, None, None)
-            _send(it.connection, last)
+            forwarding.entry.status = last.status
+            await self._settle(forwarding, None, None)
+            _send(forwarding.connection, last)
             return
         waits = [error.retry_after_s for error in rejected if error.retry_after_s is not None]
         first = rejected[0]
         why = f"Switchgear: {redact(str(first), 600)}."
         reaction = Reaction.WAIT if waits else Reaction.STOP
-        await self._settle(it, None, None)
+        await self._settle(forwarding, None, None)
         refusal = ProxyRefusal(reaction, why, "circuit", min(waits, default=None), first.circuit)
-        self._refuse(it.connection, refusal, it.call, it.entry)
-        self._guard.counts.overhead(it.before_s)
+        self._refuse(forwarding.connection, refusal, forwarding.call, forwarding.entry)
+        self._guard.counts.overhead(forwarding.before_s)
 
     async def _attempt(
         self,
-        it: "_Forwarding",
+        forwarding: "_Forwarding",
         to: Upstream,
         entered: tuple[CircuitBreaker, Permit],
         *,
@@ -315,16 +317,16 @@ class Relay:
             await self._guard.record(entered, verdict, time.monotonic() - started_s)
 
         try:
-            headers = request_headers(it.request.headers, to, is_metered=True)
-            response = await self._open("POST", to, it.found.path, headers, it.body)
+            headers = request_headers(forwarding.request.headers, to, is_metered=True)
+            response = await self._open("POST", to, forwarding.found.path, headers, forwarding.body)
             if (moved := _cross_host(to, response)) is not None:
                 await record(None)
                 return Forwarded(is_done=False, failed=failure(502, moved, to.family))
             if response.status >= 400:
-                return await self._forward_error(it, response, record, has_next=has_next)
-            return await self._stream(it, response, record, entered)
-        except _TROUBLES as error:
-            await record(_trouble(error))
+                return await self._forward_error(forwarding, response, record, has_next=has_next)
+            return await self._stream(forwarding, response, record, entered)
+        except _CONNECTION_ERRORS as error:
+            await record(_connection_verdict(error))
             status = 504 if isinstance(error, TimeoutError) else 502
             failed = failure(status, _unreachable(to, error), to.family)
             return Forwarded(is_done=False, failed=failed)
@@ -336,13 +338,13 @@ class Relay:
 
     async def _forward_error(
         self,
-        it: "_Forwarding",
+        forwarding: "_Forwarding",
         response: UpstreamResponse,
         record: Any,
         *,
         has_next: bool,
     ) -> Forwarded:
-        """An error response: judged and recorded before the client has it."""
+        """Forward an error response, after it is classified and recorded."""
         head = bytearray()
         is_whole = False
         while len(head) < _MOST_ERROR:
@@ -358,25 +360,25 @@ class Relay:
         if verdict.outcome == "failure" and has_next and error is not None and error.may_fail_over:
             kept = tuple(response_headers(response.headers))
             return Forwarded(is_done=False, failed=HttpAnswer(response.status, kept, bytes(head)))
-        it.entry.status = response.status
-        await self._settle(it, Metered(), verdict)
-        self._send_head(it, response, "")
-        await it.connection.send(bytes(head))
+        forwarding.entry.status = response.status
+        await self._settle(forwarding, Metered(), verdict)
+        self._send_head(forwarding, response, "")
+        await forwarding.connection.send(bytes(head))
         while not is_whole and (chunk := await response.read()):
-            await it.connection.send(chunk)
-        it.connection.end()
+            await forwarding.connection.send(chunk)
+        forwarding.connection.end()
         return Forwarded(is_done=True)
 
     async def _stream(
         self,
-        it: "_Forwarding",
+        forwarding: "_Forwarding",
         response: UpstreamResponse,
         record: Any,
         entered: tuple[CircuitBreaker, Permit],
     ) -> Forwarded:
-        """A response that is forwarded as it comes, and metered beside."""
+        """Forward a response as it arrives, and meter it."""
         breaker, permit = entered
-        model = it.call.request
+        model = forwarding.call.request
         meter = ResponseMeter(
             model.protocol,
             stream=model.is_stream,
@@ -384,71 +386,77 @@ class Relay:
             content_encoding=response.header(b"content-encoding"),
         )
         stored = _Stored() if _is_stored(model) else None
-        it.entry.status = response.status
-        self._send_head(it, response, breaker.last_known.phase.value)
+        forwarding.entry.status = response.status
+        self._send_head(forwarding, response, breaker.last_known.phase.value)
         try:
-            is_whole, last = await _pump(it, response, meter, stored)
+            is_whole, last = await _pump(forwarding, response, meter, stored)
         except (Disconnected, asyncio.CancelledError):
-            self._spawn(self._settle(it, meter.finish(ended=False), None))
+            self._spawn(self._settle(forwarding, meter.finish(ended=False), None))
             raise
         metered = meter.finish(ended=is_whole)
         verdict = judge_response(response.status, metered=metered)
         if metered.usage is not None:
-            it.entry.tokens = (metered.usage.input, metered.usage.output)
+            forwarding.entry.tokens = (metered.usage.input, metered.usage.output)
         is_ordinary = verdict.outcome == "success" and not permit.probe
         if is_ordinary:
-            self._settle_money(it, metered, verdict)
-        else:  # it is recorded even if the client goes now
-            await asyncio.shield(self._spawn(self._record_outcome(it, metered, verdict, record)))
-        if stored is not None and is_whole and it.call.identity.session:
+            self._settle_money(forwarding, metered, verdict)
+        else:  # recorded even if the client disconnects now
+            await asyncio.shield(
+                self._spawn(self._record_outcome(forwarding, metered, verdict, record))
+            )
+        if stored is not None and is_whole and forwarding.call.identity.session:
             response_id, calls = stored.read()
             if response_id:
-                session = it.call.identity.session
+                session = forwarding.call.identity.session
                 saving = self._spawn(self._guard.remember_response(response_id, session, calls))
                 # The next request may go to another worker.
                 await asyncio.wait({saving}, timeout=_SAVE_S)
-        await it.connection.send(last)
+        await forwarding.connection.send(last)
         if is_whole and (metered.complete or response.is_framed):
-            it.connection.end()
-        else:  # the client can detect that it is incomplete
-            it.connection.abort()
-        if is_ordinary:  # the client does not have to wait for it
+            forwarding.connection.end()
+        else:  # so that the client detects an incomplete response
+            forwarding.connection.abort()
+        if is_ordinary:  # recorded after the response, so the client does not wait
             await record(verdict)
-            await self._record_key(it, verdict)
+            await self._record_key(forwarding, verdict)
         return Forwarded(is_done=True)
 
     async def _record_outcome(
-        self, it: "_Forwarding", metered: Metered, verdict: ResponseVerdict, record: Any
+        self, forwarding: "_Forwarding", metered: Metered, verdict: ResponseVerdict, record: Any
     ) -> None:
-        await self._settle(it, metered, verdict)
+        await self._settle(forwarding, metered, verdict)
         await record(verdict)
 
     async def _settle(
-        self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
+        self, forwarding: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
     ) -> None:
-        self._settle_money(it, metered, verdict)
-        await self._record_key(it, verdict)
+        self._settle_money(forwarding, metered, verdict)
+        await self._record_key(forwarding, verdict)
 
-    async def _record_key(self, it: "_Forwarding", verdict: ResponseVerdict | None) -> None:
-        """The result of a call is no evidence about the client's key if another key was sent."""
-        await self._guard.record_key(it.admission, verdict if it.is_own_key else None)
+    async def _record_key(self, forwarding: "_Forwarding", verdict: ResponseVerdict | None) -> None:
+        """Record the result in the circuit of the client's key, if that key was sent."""
+        await self._guard.record_key(
+            forwarding.admission, verdict if forwarding.is_own_key else None
+        )
 
     def _settle_money(
-        self, it: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
+        self, forwarding: "_Forwarding", metered: Metered | None, verdict: ResponseVerdict | None
     ) -> None:
-        if not it.is_settled:
-            it.is_settled = True
-            it.entry.cost_micros = self._guard.settle(it.admission, metered, verdict)
+        if not forwarding.is_settled:
+            forwarding.is_settled = True
+            forwarding.entry.cost_micros = self._guard.settle(
+                forwarding.admission, metered, verdict
+            )
 
     # Writing
 
-    def _send_head(self, it: "_Forwarding", response: UpstreamResponse, phase: str) -> None:
+    def _send_head(self, forwarding: "_Forwarding", response: UpstreamResponse, phase: str) -> None:
         headers = response_headers(response.headers)
-        headers += _ours(it.admission, it.call.identity, phase)
+        headers += _own_headers(forwarding.admission, forwarding.call.identity, phase)
         if self._guard.is_store_away:
             headers.append(_STORE_AWAY)
-        it.connection.send_head(response.status, response.reason, headers)
-        self._guard.counts.overhead(it.before_s + time.monotonic() - response.head_s)
+        forwarding.connection.send_head(response.status, response.reason, headers)
+        self._guard.counts.overhead(forwarding.before_s + time.monotonic() - response.head_s)
 
     def _refuse(
         self, connection: Connection, refusal: ProxyRefusal, call: ProxiedCall, entry: LogEntry
@@ -483,38 +491,38 @@ class Relay:
 
 
 async def _pump(
-    it: "_Forwarding",
+    forwarding: "_Forwarding",
     response: UpstreamResponse,
     meter: ResponseMeter,
     stored: "_Stored | None",
 ) -> tuple[bool, bytes]:
-    """Forward and meter a body: whether it came whole, and its last part if that is still to be sent.
+    """Forward and meter a body; returns whether it is complete, and its last part, which is not sent yet.
 
-    The last part waits until the response is recorded: the client may act on it at once.
+    The last part is sent after the response is recorded, because the client may act on it at once.
     """
     last = b""
     try:
         if not (chunk := response.ready()):
-            it.connection.flush_head()
+            forwarding.connection.flush_head()
             chunk = await response.read()
         while chunk:
             if response.is_at_end:
                 last = chunk
             else:
-                await it.connection.send(chunk)
+                await forwarding.connection.send(chunk)
             meter.feed(chunk)
             if stored is not None:
                 stored.feed(chunk)
             chunk = await response.read()
-    except _TROUBLES as error:
-        it.entry.note = f"broken off: {type(error).__name__}"
+    except _CONNECTION_ERRORS as error:
+        forwarding.entry.note = f"broken off: {type(error).__name__}"
         return False, last
     return True, last
 
 
 @dataclass(slots=True)
 class _Forwarding:
-    """One guarded request on its way."""
+    """The state of one guarded request."""
 
     request: Request
     connection: Connection
@@ -524,14 +532,14 @@ class _Forwarding:
     admission: AdmittedCall
     entry: LogEntry
     before_s: float
-    """Seconds from the last byte of the request until it was forwarded."""
+    """Seconds from the last byte of the request until it is forwarded."""
     is_settled: bool = False
     is_own_key: bool = True
-    """Whether the key of the client was sent, not one of the upstream."""
+    """Whether the client's key was sent, and not that of the upstream."""
 
 
 class _Stored:
-    """The end of a stored response: its id, and the tool calls whose results will come alone."""
+    """Collects a stored response, whose id and tool calls the next request refers to."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -541,7 +549,7 @@ class _Stored:
             self._data += chunk
 
     def read(self) -> tuple[str, list[PendingCall]]:
-        """The id and the calls; an empty id: it could not be read."""
+        """The id and the tool calls; the id is empty if the response is unreadable."""
         found: Any = parsed_json(bytes(self._data))
         if not isinstance(found, dict):
             lines = bytes(self._data).split(b"\n")
@@ -560,7 +568,7 @@ def _is_stored(model: ModelRequest) -> bool:
     return is_responses and model.payload.get("store") is not False
 
 
-def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
+def _own_headers(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
     made: Headers = []
     if phase:
         made.append((b"x-switchgear-circuit", phase.encode()))
@@ -578,7 +586,7 @@ def _ours(admission: AdmittedCall, identity: Identity, phase: str) -> Headers:
 
 
 def _as_texts(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers as texts, with names in lower case; the last of several with one name counts."""
+    """The headers as texts, with names in lower case; of headers with the same name, the last."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
@@ -598,33 +606,28 @@ def _outcome(entry: LogEntry) -> str:
     return "success" if 200 <= entry.status < 400 and not entry.note else "failure"
 
 
-def _is_loopback(name: str) -> bool:
-    parts = name.split(".")
-    return len(parts) == 4 and parts[0] == "127" and all(part.isdigit() for part in parts)
-
-
 def _cross_host(to: Upstream, response: UpstreamResponse) -> str | None:
-    """Why a redirect is not returned: a client would follow it, with its key, to another host."""
+    """Why a redirect is not forwarded: a client could send its key to another host; else `None`."""
     if not 300 <= response.status < 400:
         return None
-    here = urlsplit(to.url)
+    own = urlsplit(to.url)
     for name, value in response.headers:
         if name.lower() != b"location":
             continue
         # Many clients read a backslash as a slash.
         location = value.decode("latin-1").replace("\\", "/")
         try:
-            there = urlsplit(urljoin(f"{to.url}/", location))
+            target = urlsplit(urljoin(f"{to.url}/", location))
         except ValueError:
             break
-        if (there.scheme, there.netloc) != (here.scheme, here.netloc):
+        if (target.scheme, target.netloc) != (own.scheme, own.netloc):
             break
     else:
         return None
     return f"upstream {to.name!r} redirects to another host, which is not followed"
 
 
-def _trouble(error: BaseException) -> ResponseVerdict:
+def _connection_verdict(error: BaseException) -> ResponseVerdict:
     is_late = isinstance(error, TimeoutError)
     kind = ProviderErrorKind.TIMEOUT if is_late else ProviderErrorKind.OUTAGE
     text = redact(f"{type(error).__name__}: {error}")

@@ -18,13 +18,13 @@ _VERSION = re.compile(r"/v\d+(?:beta|alpha)?\d*")
 
 
 class ProxyRoute(NamedTuple):
-    """A request, understood by its target and headers."""
+    """The route of a request, by its target and headers."""
 
     upstream: str
     path: str
     """The path and query of the API, as the client wrote them."""
     protocol: ModelProtocol | None
-    """`None`: nothing that is guarded; it is passed through."""
+    """`None`: the request is not guarded and passes through."""
     session: str = ""
     """The name in `/s/<name>/`; empty: none."""
     token: str = ""
@@ -32,7 +32,7 @@ class ProxyRoute(NamedTuple):
 
 
 class BadRoute(ValueError):
-    """A target that is forwarded nowhere, and why."""
+    """A target that cannot be forwarded."""
 
 
 def route(
@@ -78,7 +78,7 @@ def _prefix(target: bytes, mark: bytes, allowed: re.Pattern[bytes]) -> tuple[str
 
 
 def _family(path: str, headers: list[tuple[bytes, bytes]]) -> str:
-    """The API, where the path is ambiguous: by the headers that only one of them has."""
+    """The API for an ambiguous path, by the headers that only one API has."""
     names = {name.lower() for name, _ in headers}
     if b"x-goog-api-key" in names or path.startswith("/v1beta") or ":countTokens" in path:
         return GOOGLE
@@ -90,7 +90,7 @@ def _family(path: str, headers: list[tuple[bytes, bytes]]) -> str:
 def upstream_url(to: Upstream, path: str) -> str:
     """The URL of a request at an upstream; a version that both paths have is not repeated.
 
-    Where the upstream has its own key, a key of the client in the query is left out.
+    If the upstream has its own key, a key of the client in the query is removed.
 
     >>> upstream_url(Upstream("openai", "openai", "http://gpu:8000/v1"), "/v1/chat/completions")
     'http://gpu:8000/v1/chat/completions'

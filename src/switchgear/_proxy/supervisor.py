@@ -1,7 +1,7 @@
 """The parent of the workers: holds the socket, replaces workers that die, restarts them without a gap.
 
-SIGHUP starts new workers, with new code and configuration, and drains the old ones when the new are ready:
-the socket stays open all the time. SIGTERM drains all. Workers that lose their parent drain by themselves.
+SIGHUP starts new workers, with new code and configuration, and drains the old workers when the new ones
+are ready; the socket stays open. SIGTERM drains all workers. Workers that lose their parent also drain.
 """
 
 import os
@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 WORKER_VARIABLE = "SWITCHGEAR_PROXY_WORKER"
-"""Descriptors that a worker inherits: the socket, the pipe of its parent, the pipe to report on."""
+"""The descriptors that a worker inherits: the socket, the pipe of its parent, the pipe for its report."""
 READY_S = 60.0
 _MOST_FAILURES = 5
-"""Workers that may end before they are ready, one after another."""
+"""Number of workers in a row that end before they are ready, after which the supervisor gives up."""
 
 
 class Inherited(NamedTuple):
-    """What a worker has from its supervisor."""
+    """The descriptors that a worker inherits from its supervisor."""
 
     listening: socket.socket
     parent: int
@@ -35,7 +35,7 @@ class Inherited(NamedTuple):
 
 
 def inherited(environ: dict[str, str] | os._Environ[str] = os.environ) -> Inherited | None:
-    """What this worker inherits; `None`: this process is no worker."""
+    """The descriptors that this worker inherits; `None`: this process is no worker."""
     value = environ.get(WORKER_VARIABLE)
     if not value:
         return None
@@ -56,63 +56,63 @@ class WorkerSupervisor:
         self._command = list(command)
         self._listening = listening
         self._count = count
-        self._say = say
+        self._print = say
         self._workers: list[subprocess.Popen[bytes]] = []
-        self._leaving: list[subprocess.Popen[bytes]] = []
-        self._stops = False
-        self._restarts = False
+        self._draining: list[subprocess.Popen[bytes]] = []
+        self._is_stopping = False
+        self._is_restarting = False
         self._failures = 0
 
     def run(self, ready: Callable[[], object]) -> int:
-        """Returns the exit code: 0 after a signal, 1 where no worker can be started."""
+        """Returns the exit code: 0 after a signal, 1 if workers cannot be started."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_restart)
-        alive, kept_open = os.pipe()  # closed with this process, whatever ends it
+        alive, kept_open = os.pipe()  # closed when this process ends, even by SIGKILL
         try:
             self._workers = self._start_workers(alive, self._count)
             if len(self._workers) < self._count:
                 return 1
             ready()
-            while not self._stops:
+            while not self._is_stopping:
                 self._watch(alive)
                 if self._failures >= _MOST_FAILURES:
-                    self._say("workers end as soon as they start")
+                    self._print("workers end as soon as they start")
                     return 1
             return 0
         finally:
-            self._listening.close()  # or connections would wait for workers that are leaving
-            for worker in (*self._workers, *self._leaving):
+            self._listening.close()  # otherwise connections would wait for workers that drain
+            for worker in (*self._workers, *self._draining):
                 _terminate(worker)
             os.close(kept_open)
-            for worker in (*self._workers, *self._leaving):
+            for worker in (*self._workers, *self._draining):
                 worker.wait()
             os.close(alive)
 
     def _watch(self, alive: int) -> None:
-        time.sleep(0.2)  # a signal ends it early
-        self._leaving = [worker for worker in self._leaving if worker.poll() is None]
-        if self._restarts and not self._stops:
-            self._restarts = False
+        time.sleep(0.2)  # a signal interrupts the sleep
+        self._draining = [worker for worker in self._draining if worker.poll() is None]
+        if self._is_restarting and not self._is_stopping:
+            self._is_restarting = False
             fresh = self._start_workers(alive, self._count)
             if len(fresh) < self._count:
-                self._say("the new workers did not start; the old ones continue")
+                self._print("the new workers did not start; the old ones continue")
                 for worker in fresh:
                     _terminate(worker)
-                self._leaving += fresh
+                self._draining += fresh
                 return
             for worker in self._workers:
                 _terminate(worker)
-            self._leaving += self._workers
+            self._draining += self._workers
             self._workers = fresh
-            self._say("restarted: new workers accept connections")
+            self._print("restarted: new workers accept connections")
         dead = [worker for worker in self._workers if worker.poll() is not None]
         for worker in dead:
             self._workers.remove(worker)
-            if not self._stops:
+            if not self._is_stopping:
                 code = worker.returncode
-                self._say(f"worker {worker.pid} ended with code {code}; it is replaced")
-        while len(self._workers) < self._count and not self._stops:
+                self._print(f"worker {worker.pid} ended with code {code}; it is replaced")
+        while len(self._workers) < self._count and not self._is_stopping:
             fresh = self._start_workers(alive, 1)
             self._workers += fresh
             self._failures = 0 if fresh else self._failures + 1
@@ -124,11 +124,11 @@ class WorkerSupervisor:
         made = [self._start(alive) for _ in range(count)]
         ready = []
         for worker, report in made:
-            if _is_ready(worker, report, lambda: self._stops):
+            if _is_ready(worker, report, lambda: self._is_stopping):
                 ready.append(worker)
             else:
                 _terminate(worker)
-                self._leaving.append(worker)
+                self._draining.append(worker)
             os.close(report)
         return ready
 
@@ -145,15 +145,15 @@ class WorkerSupervisor:
         return worker, report
 
     def _on_stop(self, *_: object) -> None:
-        self._stops = True
+        self._is_stopping = True
 
     def _on_restart(self, *_: object) -> None:
-        self._restarts = True
+        self._is_restarting = True
 
 
 def _is_ready(worker: subprocess.Popen[bytes], report: int, stops: Callable[[], bool]) -> bool:
-    ends_s = time.monotonic() + READY_S
-    while time.monotonic() < ends_s and not stops():
+    deadline_s = time.monotonic() + READY_S
+    while time.monotonic() < deadline_s and not stops():
         readable, _, _ = select.select([report], [], [], 0.2)
         if readable:
             return os.read(report, 1) == b"R"
@@ -168,5 +168,5 @@ def _terminate(worker: subprocess.Popen[bytes]) -> None:
 
 
 def worker_command() -> list[str]:
-    """The command line by which this very command starts again."""
+    """The command line that starts this command again."""
     return [sys.executable, "-m", "switchgear", *sys.argv[1:]]

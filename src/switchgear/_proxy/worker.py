@@ -17,17 +17,17 @@ from switchgear._proxy.relay import Relay, RelaySettings
 
 TICK_S = 0.5
 _SAVE_EVERY = 10
-"""Ticks between two times that metrics and the spend of sessions are written."""
+"""Number of ticks between two writes of metrics and of the costs of sessions."""
 
 
 class WorkerSettings(NamedTuple):
-    """What a worker needs besides its socket."""
+    """The settings of a worker."""
 
     relay: RelaySettings
     guard: GuardSettings
     limits: Limits = Limits()
     drain_s: float = 600.0
-    """How long responses in progress may take after the signal to end."""
+    """Seconds that responses in progress may take after the signal to end."""
     tls: ssl.SSLContext | None = None
 
 
@@ -44,10 +44,10 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """Accept no more connections and end when those in progress have ended. From any thread. Idempotent."""
+        """Accept no more connections, and end after the requests in progress. Idempotent; any thread may call it."""
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
-            with suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(stop.set)
 
     async def serve(
@@ -56,7 +56,7 @@ class Worker:
         ready: Callable[[], object] = lambda: None,
         parent: int | None = None,
     ) -> None:
-        """Serve until `stop`, a signal, or the end of the process that holds the pipe `parent`."""
+        """Serve until `stop`, a signal, or the end of the process at the other end of the pipe `parent`."""
         settings = self._settings
         self._loop = loop = asyncio.get_running_loop()
         self._stop = stop = asyncio.Event()
@@ -94,14 +94,14 @@ class Worker:
         while True:
             await asyncio.sleep(TICK_S)
             count += 1
-            await guard.beside(guard.tick)
+            await guard.run_in_thread(guard.tick)
             if count % _SAVE_EVERY == 0:
-                await guard.beside(guard.save_counts)
+                await guard.run_in_thread(guard.save_counts)
 
 
-async def _drain(server: Server, most_s: float) -> None:
-    ends_s = asyncio.get_running_loop().time() + most_s
-    while server.busy and asyncio.get_running_loop().time() < ends_s:  # noqa: ASYNC110  seconds
+async def _drain(server: Server, timeout_s: float) -> None:
+    deadline_s = asyncio.get_running_loop().time() + timeout_s
+    while server.busy and asyncio.get_running_loop().time() < deadline_s:  # noqa: ASYNC110  seconds
         await asyncio.sleep(0.05)
 
 
@@ -111,7 +111,7 @@ def run_worker(
     ready: Callable[[], object] = lambda: None,
     parent: int | None = None,
 ) -> None:
-    """Run a worker in this thread, on uvloop where it is installed."""
+    """Run a worker in this thread, with uvloop if it is installed."""
     try:
         import uvloop  # noqa: PLC0415  optional: slower without it
 

@@ -231,7 +231,7 @@ def _is_number(host: str) -> bool:
 
 
 def _device_hosts(command: ShellCommand) -> Iterator[str]:
-    """`/dev/tcp/host/port`, which bash opens by itself."""
+    """The hosts in redirections to `/dev/tcp/host/port`, which bash opens itself."""
     for _, target in command.redirects:
         parts = target.split("/")
         if parts[:2] == ["", "dev"] and parts[2:3] in (["tcp"], ["udp"]) and len(parts) > 3:

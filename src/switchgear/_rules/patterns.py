@@ -113,21 +113,25 @@ def path_is_above(path: str, pattern: str) -> bool:
     >>> path_is_above("/w/**/.cl*", "/w/.claude/x"), path_is_above("/w/**/x", "/w/.claude/x")
     (True, False)
     """
-    parts, found = _parts(path), _parts(pattern)
+    parts, pattern_parts = _parts(path), _parts(pattern)
     if "**" in parts:
-        return _is_above_somewhere(parts, found)
-    if len(parts) >= len(found) or "**" in found[: len(parts)]:
+        return _is_above_somewhere(parts, pattern_parts)
+    if len(parts) >= len(pattern_parts) or "**" in pattern_parts[: len(parts)]:
         return False
-    return all(_overlap(one, other) for one, other in zip(parts, found, strict=False))
+    return all(_overlap(one, other) for one, other in zip(parts, pattern_parts, strict=False))
 
 
-def _is_above_somewhere(parts: list[str], found: list[str]) -> bool:
+def _is_above_somewhere(parts: list[str], pattern_parts: list[str]) -> bool:
     """`path_is_above` for a path with `**`, whose last names may occur in any folder."""
     at = parts.index("**")
     last = [part for part in parts[at + 1 :] if part != "**"]
-    if not last or "**" in found[:-1] or not all(map(_overlap, parts[:at], found[:at])):
+    if (
+        not last
+        or "**" in pattern_parts[:-1]
+        or not all(map(_overlap, parts[:at], pattern_parts[:at]))
+    ):
         return False
-    folders = found[: -1 if len(found) > 1 else 0]
+    folders = pattern_parts[: -1 if len(pattern_parts) > 1 else 0]
     starts = range(at, len(folders) - len(last) + 1)
     return any(all(map(_overlap, last, folders[start:])) for start in starts)
 
@@ -140,25 +144,28 @@ def paths_meet(wild: str, pattern: str) -> bool:
     >>> paths_meet("/w/*", "/w/.claude"), paths_meet("/w/.s[w]*", "/w/.switchgear/**")
     (False, True)
     """
-    parts, found = _parts(wild), _parts(pattern)
-    if found[:1] == ["**"]:
-        return _meets_at_end(parts, [part for part in found if part != "**"])
-    if "**" in parts and "**" in found[:-1]:
+    parts, pattern_parts = _parts(wild), _parts(pattern)
+    if pattern_parts[:1] == ["**"]:
+        return _meets_at_end(parts, [part for part in pattern_parts if part != "**"])
+    if "**" in parts and "**" in pattern_parts[:-1]:
         return False
-    if found[-1:] == ["**"]:  # the folder itself and everything below
-        found = found[:-1]
-        parts = parts if "**" in parts else parts[: len(found)]
-    if "**" in parts and any(is_wild(part) for part in found):
+    if pattern_parts[-1:] == ["**"]:  # the folder itself and everything below
+        pattern_parts = pattern_parts[:-1]
+        parts = parts if "**" in parts else parts[: len(pattern_parts)]
+    if "**" in parts and any(is_wild(part) for part in pattern_parts):
         return False
     if "**" in parts:  # the folders between, whatever they are
         at = parts.index("**")
         last = [part for part in parts[at + 1 :] if part != "**"]
-        if len(found) < at + len(last):
+        if len(pattern_parts) < at + len(last):
             return False
-        parts, found = parts[:at] + last, found[:at] + found[len(found) - len(last) :]
-    if len(parts) != len(found):
+        parts, pattern_parts = (
+            parts[:at] + last,
+            pattern_parts[:at] + pattern_parts[len(pattern_parts) - len(last) :],
+        )
+    if len(parts) != len(pattern_parts):
         return False
-    return all(_overlap(one, other) for one, other in zip(parts, found, strict=False))
+    return all(_overlap(one, other) for one, other in zip(parts, pattern_parts, strict=False))
 
 
 def _meets_at_end(parts: list[str], last: list[str]) -> bool:

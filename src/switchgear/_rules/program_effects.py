@@ -431,7 +431,7 @@ def _zips(call: _Call) -> Effects:
 
 
 def _trashes(call: _Call) -> Effects:
-    """`gio trash folder`, `gio remove file`."""
+    """What `gio trash folder` and `gio remove file` delete."""
     deletes = call.words[:1] in (["trash"], ["remove"], ["move"])
     return _unknown_program(call)._replace(deletes=tuple(call.paths[1:]) if deletes else ())
 
@@ -462,7 +462,7 @@ def _edits_by_lines(call: _Call) -> Effects:
 
 
 def _formats(call: _Call) -> Effects:
-    """`python -m json.tool in out`."""
+    """The file that `python -m json.tool in out` writes."""
     return Effects(writes=tuple(call.paths[1:]))
 
 
@@ -584,7 +584,7 @@ def _git_removes(call: _Call) -> Effects:
 
 
 def _git_restores(call: _Call) -> Effects:
-    """The named files; for the whole project, its modified files."""
+    """`git checkout` and `git restore` write the named files, or discard the modified files of the project."""
     if "--staged" in call.rest and "--worktree" not in call.rest:
         return Effects()
     root = call.command.cwd
@@ -633,7 +633,7 @@ def _undone(folder: str) -> tuple[str, ...]:
 
 
 def _git_cleans(call: _Call) -> Effects:
-    """Untracked files, and with `-x` ignored ones."""
+    """`git clean` discards untracked files, and with `-x` also ignored files."""
     if has_flag(call.rest[1:], "n", "--dry-run"):
         return Effects()
     kinds = [] if has_flag(call.rest[1:], "X") else ["untracked"]
@@ -679,7 +679,7 @@ def _git_stashes(call: _Call) -> Effects:
 
 
 def _git_writes_all(call: _Call) -> Effects:
-    """`git read-tree -u`, `git checkout-index -fa`: resets tracked files."""
+    """`git read-tree -u` and `git checkout-index -fa` reset tracked files."""
     given = _other_paths(call, *call.words)
     return Effects(sweeps=_undone(call.command.cwd), given=given, writes=call.operands)
 
@@ -748,10 +748,10 @@ def _downloads(call: _Call) -> Effects:
         written += names
     if call.command.words[0] == "wget":
         written += names
-    others = _other_paths(call, *sent)
+    extra = _other_paths(call, *sent)
     if any(word.startswith(("-K", "--config")) for word in call.rest):
-        others += tuple(_tokens(call, call.command.input_texts))
-    return Effects(writes=tuple(map(call.absolute, written)), given=others)
+        extra += tuple(_tokens(call, call.command.input_texts))
+    return Effects(writes=tuple(map(call.absolute, written)), given=extra)
 
 
 _SENDING = word_set("""
@@ -826,24 +826,24 @@ def _program_text_effect(call: _Call) -> Effects:
     if changes and call.command.words[0] == "tclsh":  # its texts need no quotes
         given += tuple(map(call.absolute, _paths_in_text(code)))
     in_place = any(_is_in_place(word) for word in call.rest)
-    others = _other_paths(call) if script else ()
+    extra = _other_paths(call) if script else ()
     if code:
         # Words after the program text are its arguments, which it may change.
         args = [word for word in call.rest if word not in code and not word.startswith("-")]
-        others = tuple(_tokens(call, args)) if changes or in_place else ()
+        extra = tuple(_tokens(call, args)) if changes or in_place else ()
         if "argv" in small and any(word in small for word in DELETES):
             deletes += tuple(map(call.absolute, args))
     piped = call.command.piped or "\n".join(call.command.here_texts)
     if piped and reads_input(call.command) and may_change(code.replace(piped, "")):
-        others = (*others, *_tokens(call, list(dict.fromkeys(piped.split()))))
+        extra = (*extra, *_tokens(call, list(dict.fromkeys(piped.split()))))
     if changes and ("switchgear.__path__" in code or "switchgear.__file__" in code):
-        others = (*others, PACKAGE_PATH)
+        extra = (*extra, PACKAGE_PATH)
     hosts = tuple(hosts_in(code))
     if any(word in small for word in _CONNECTS):
         hosts += tuple(text for text in texts if "." in text and text[:1] not in "./*")
     named = _paths_in_text(code) if hosts else []
     reads = (*paths, *map(call.absolute, named))
-    return Effects(reads, writes, deletes, hosts, (*given, *others))
+    return Effects(reads, writes, deletes, hosts, (*given, *extra))
 
 
 def _filled_in(texts: Sequence[str]) -> Iterator[str]:
@@ -851,13 +851,13 @@ def _filled_in(texts: Sequence[str]) -> Iterator[str]:
     for at, text in enumerate(texts[:MOST_TOKENS]):
         if len(text) > 200 or not ("%s" in text or "{" in text):
             continue
-        others = iter([*texts[at + 1 : at + 9], *texts[:at]])
+        extra = iter([*texts[at + 1 : at + 9], *texts[:at]])
         filled, wild = "", ""
         rest = text.replace("%s", "{}").replace("${", "{")
         while rest:
             head, opened, behind = rest.partition("{")
             _, _, rest = behind.partition("}")
-            filled += head + (next(others, "") if opened else "")
+            filled += head + (next(extra, "") if opened else "")
             wild += head + (ANY if opened else "")
         yield filled
         if len(wild.partition(ANY)[0]) > 2:

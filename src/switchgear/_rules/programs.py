@@ -146,7 +146,7 @@ _SSH_COMMANDS = ("proxycommand", "localcommand", "knownhostscomma")
 _CLUSTERS = frozenset(("su", "runuser", "script", "sg", "flock"))
 """Programs whose `-c` may be the last letter of a group like `-lc`."""
 _CLUSTERED = _CLUSTERS | {"ex", "vi", "vim", "nvim", "view"}
-"""The same, and editors."""
+"""Programs, including editors, whose `-c` text may be attached to a group of letters."""
 _PROMPTED = frozenset(("claude", "codex", "gemini", "qwen", "opencode", "aider", "goose", "llm"))
 """Agents: their words are prompts."""
 _PACKAGERS = frozenset(("pip", "pip3", "uv", "poetry", "pdm", "conda", "mamba", "apt", "brew"))
@@ -553,7 +553,7 @@ def _with_script(command: ShellCommand, written: dict[str, list[str]]) -> ShellC
 def _commands_in(command: ShellCommand, setting: Setting, depth: int) -> Iterator[ShellCommand]:
     """A command without its wrappers, the wrappers, and the commands that it starts."""
     if setting.work is not None:
-        setting.work.take_step(5)
+        setting.work.count_step(5)
     wrappers: list[ShellCommand] = []
     here = _strip_wrappers(command, wrappers)
     yield from wrappers

@@ -1,8 +1,8 @@
-"""One run of an agent, guarded: model calls, tool calls, progress and budget, for every framework.
+"""Guards one run of an agent: model calls, tool calls, progress and budget, for every framework.
 
-An adapter translates the calls of its framework into three context managers, each sync and async:
-`run.model(...)` around a model call, `run.tool(...)` around a tool call, and `run.inside()` around code
-that may start sub-agents. Everything else is decided here, once.
+An adapter translates the calls of its framework into three context managers: `run.model(...)` around a
+model call and `run.tool(...)` around a tool call, both sync and async, and `run.inside()` around code that
+may start sub-agents. Everything else is implemented here, once.
 """
 
 from collections import OrderedDict
@@ -36,13 +36,13 @@ from switchgear.integrations._steps import Steps, adrive, drive, in_thread
 
 OnRefusal = Literal["raise", "answer"]
 Refused = (Rejected, BudgetRefused)
-"""What a call raises that was not made."""
+"""The exceptions of refused calls."""
 WARN_AT = 0.5
-"""The heat of a warning. Repeated errors heat up fast: at 70 %, as for hooks, some runs would be stopped unwarned."""
+"""The heat at which an agent is warned. At 70 %, as for hooks, repeated errors could stop a run without a warning."""
 LONGEST_TEXT = 8_000
-"""Characters of arguments, results and thoughts that a step keeps."""
+"""Maximum characters of the arguments, the result and the thought of a step."""
 KEYS = {"provider": "provider/{provider}", "model": "provider/{provider}/{model}"}
-"""The names for keys of circuits, and the templates they stand for."""
+"""The short names for the option `key`, and the templates of circuit names that they stand for."""
 _LONGEST_NAME = 120
 _LONGEST_ERROR = 500
 _MOST_RUNS = 1_000
@@ -56,18 +56,18 @@ class GuardOptions(TypedDict, total=False):
     - `key`: one circuit per `"provider"` (the default) or `"model"`, or a name with `{provider}` and
       `{model}` in it.
     - `tool_key`: the circuit of a tool call, with `{tool}`. Default: `tool/{tool}`.
-    - `budget`: the budget node that pays for model calls; sub-agents without one use that of the run
-      around them.
-    - `tags`: what the spent money was for, such as `{"team": "search"}`; the framework, the provider and
+    - `budget`: the budget node that pays for model calls; sub-agents without a budget use that of the
+      run around them.
+    - `tags`: labels for the spent money, such as `{"team": "search"}`; the framework, the provider and
       the model are added. See `Budgets.spent_by_tag`.
-    - `reserve_micros`: reserved before each model call, in millionths of a dollar. Default: what the most
-      expensive call so far has cost.
+    - `reserve_micros`: the amount to reserve before each model call, in millionths of a dollar. Default:
+      the cost of the most expensive call so far.
     - `rates`: your own token prices. Default: the price list.
     - `on_refusal`: `raise` (the default) raises `Rejected` or `BudgetRefused` for a refused model call;
       `answer` ends the run with the reason as the model's answer. A refused tool call always answers with
       the tool error of the framework.
-    - `progress`: whether the run is stopped when it makes no progress (default: true), or a policy for it,
-      which may limit what the run spends as well: `Spend`, `SpendVelocity`.
+    - `progress`: whether the run is stopped when it makes no progress (default: true), or a policy for
+      that, which may also limit the cost of the run: `Spend`, `SpendVelocity`.
     """
 
     panel: Panel | None
@@ -82,14 +82,14 @@ class GuardOptions(TypedDict, total=False):
 
 
 class ModelName(NamedTuple):
-    """A model, and the provider that serves it."""
+    """A model and its provider."""
 
     provider: str
     model: str
 
 
 def is_model_failure(error: BaseException) -> bool:
-    """Whether an exception counts against a provider: all but errors of the request or the account."""
+    """Whether an exception counts against the provider: not if it is an error of the request or the account."""
     # `isinstance` would call the exception's own code, which may raise
     if issubclass(type(error), SwitchgearError):
         return False
@@ -98,7 +98,7 @@ def is_model_failure(error: BaseException) -> bool:
 
 
 def progress_policy() -> Policy:
-    """The progress detectors of hooks, as the policy of one run: stopped until a new run or a reset."""
+    """The policy of one run: the progress detectors of hooks. A stopped run needs a reset or a new run."""
     preset = preset_policy("progress")
     return Policy((*preset.detectors, Violation()), Latched(), tripping_at=WARN_AT)
 
@@ -108,7 +108,7 @@ _lock = Lock()
 
 
 def default_panel() -> Panel:
-    """The panel of guards without one: over the store of the project, one per process."""
+    """The panel of guards without a panel: over the store of the project, one per process."""
     with _lock:
         if not _default_panel:
             _default_panel.append(Panel())
@@ -153,24 +153,24 @@ class AgentGuard:
         checked_tags(self.tags(ModelName("any", "any")))
         self.answers = on_refusal == "answer"
         self.control_flow = (*control_flow, SwitchgearError)
-        """Exceptions by which a framework steers a run or reports a wrong request: no evidence."""
+        """Exceptions for control flow or wrong requests in a framework, which are no evidence."""
         self._panel = panel
         self._key, self._tool_key = key, tool_key
         self._reserve_micros, self._rates = reserve_micros, rates
         self._progress = progress
         self.judges_cost: bool = isinstance(progress, Policy)
-        """Whether the progress of a run is judged by a policy of the user: it may have limits of cost."""
+        """Whether the user has given a progress policy, which may limit the cost."""
         self._dearest_micros = 1
         self._runs: OrderedDict[str, GuardedRun] = OrderedDict()
         self._lock = Lock()
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Itself: copies of an agent share circuits and budget."""
+        """Return the same guard, because copies of an agent share circuits and budget."""
         return self
 
     @property
     def panel(self) -> Panel:
-        """The panel given, that of a run around this one, or the default."""
+        """The given panel, that of a run around this one, or the default."""
         if self._panel is not None:
             return self._panel
         around = _current.get()
@@ -181,9 +181,9 @@ class AgentGuard:
         return default_panel()
 
     def run(self, key: str = "") -> "GuardedRun":
-        """The run of this key, the same object until others displace it; without a key, a new one.
+        """The run of a key, from a bounded cache; without a key, a new run.
 
-        Inside a tool call of another run, a new run is a sub-agent of it.
+        A new run inside of a tool call of another run is a sub-agent of that run.
         """
         with self._lock:
             known = self._runs.get(key) if key else None
@@ -199,12 +199,12 @@ class AgentGuard:
         return known
 
     def forget(self, key: str) -> None:
-        """The key may stand for another run from now on."""
+        """Forget the run of a key, which may be reused for another run."""
         with self._lock:
             self._runs.pop(key, None)
 
     def current(self) -> "GuardedRun":
-        """The run that this context is inside of, if this guard has one there; else a new one."""
+        """The run around the current context, if it belongs to this guard; else a new run."""
         around = _current.get()
         return around if around is not None and around.guard is self else self.run()
 
@@ -215,35 +215,35 @@ class AgentGuard:
         return self._tool_key.format(tool=_part(tool))
 
     def refuses(self, name: ModelName) -> bool:
-        """Whether the circuit of a model refuses calls now. No permit is taken."""
+        """Whether the circuit of a model refuses calls now. Acquires no permit."""
         breaker = self.panel.breaker(self.model_circuit(name))
         if breaker.mode is Mode.AUTO:
             return breaker.state is Phase.OPEN
         return breaker.mode is Mode.HELD_OPEN
 
     def session(self, run_id: str) -> CircuitBreaker | None:
-        """The circuit that judges the progress of a run; `None`: progress is not judged."""
+        """The circuit for the progress of a run; `None`: progress is not checked."""
         if self._progress is False:
             return None
         policy = self._progress if isinstance(self._progress, Policy) else progress_policy()
         return self.panel._run_breaker(f"session/{run_id}", policy)  # noqa: SLF001
 
     def reserve(self, node: str) -> Reservation:
-        """Reserve what the next model call may cost. Raises `BudgetRefused`, `StoreError`."""
+        """Reserve the possible cost of the next model call. Raises `BudgetRefused`, `StoreError`."""
         amount = self._dearest_micros if self._reserve_micros is None else self._reserve_micros
         return self.panel.budgets.reserve(node, amount, owner=self.framework)
 
     def tags(self, name: ModelName) -> Tags:
-        """What the cost of a call to a model counts as."""
+        """The tags for the cost of a model call."""
         known = {"framework": self.framework, **name._asdict(), **self._tags}
         return {tag: value for tag, value in known.items() if value}
 
     def price(self, usage: Usage | None) -> int | None:
-        """What a call cost, in millionths of a dollar; `None`: unknown."""
+        """The cost of a call in millionths of a dollar; `None`: unknown."""
         if usage is None:
             return None
         if usage.cost_micros is None and self._rates is None and usage.model is not None:
-            # One call, not the total of a run: its prices are looked up once for each model.
+            # The usage of one call, whose prices are cached by model.
             cost = token_cost(usage.model, TokenUsage(*usage[1:5])).micros
         else:
             cost = cost_of([usage], self._rates).micros
@@ -253,7 +253,7 @@ class AgentGuard:
 
 
 class GuardedRun:
-    """One run of an agent. Thread-safe; the calls in it may overlap."""
+    """One run of an agent. Thread-safe; its calls may overlap."""
 
     def __init__(self, guard: AgentGuard, around: "GuardedRun | None" = None) -> None:
         self.guard = guard
@@ -262,13 +262,13 @@ class GuardedRun:
         if around is not None:
             self.id = f"{around.id}/agent/{self.id}"
         self.spent_micros = 0
-        """What the model calls of this run and its sub-agents have cost, as far as it is known."""
+        """The known cost of the model calls of this run and its sub-agents."""
         self.unpriced = 0
-        """Model calls whose cost is unknown."""
+        """The number of model calls with unknown cost."""
         self.judges_cost: bool = guard.judges_cost or (around is not None and around.judges_cost)
         """Whether the cost of a call may stop this run or one around it."""
         self.anchor: object = None
-        """The framework's id of the run; kept as long as the run."""
+        """An object of the framework that identifies the run; kept as long as the run."""
         self._session: CircuitBreaker | None = None
         self._told_heat = 0.0
         self._thought: str | None = None
@@ -276,14 +276,14 @@ class GuardedRun:
 
     @property
     def budget(self) -> str | None:
-        """The node that pays: that of the guard, else that of the run around this one."""
+        """The budget node: that of the guard, else that of the run around this one."""
         if self.guard.budget is not None or self.around is None:
             return self.guard.budget
         return self.around.budget
 
     @property
     def is_judged(self) -> bool:
-        """Whether the run has taken a step, so that its progress is judged."""
+        """Whether the run has taken a step, so that its progress is checked."""
         return self._session is not None
 
     def model(self, name: ModelName) -> "ModelCall":
@@ -301,7 +301,7 @@ class GuardedRun:
         try:
             yield self
         finally:
-            with suppress(ValueError):  # left in another context, which never saw the run
+            with suppress(ValueError):  # the block was left in another context
                 _current.reset(token)
 
     def check(self) -> None:
@@ -318,9 +318,9 @@ class GuardedRun:
                 yield session.give_back, session.agive_back, permit
 
     async def arefusal(self, name: ModelName) -> Rejected | None:
-        """Why a model call would be refused by the run or a circuit now; `None`: it would not.
+        """The refusal of a model call by the run or a circuit now; `None`: it would be admitted.
 
-        For frameworks that must decide before they open a stream. No permit is kept.
+        For frameworks that must decide before they open a stream. Keeps no permit.
         """
         breaker = self.guard.panel.breaker(self.guard.model_circuit(name))
         try:
@@ -333,7 +333,7 @@ class GuardedRun:
         return None
 
     def _sessions(self) -> "Iterator[CircuitBreaker]":
-        """The circuits of this run and of those around it, as far as they have taken steps."""
+        """The circuits of this run and of the runs around it that have taken steps."""
         run: GuardedRun | None = self
         while run is not None:
             if run._session is not None:  # noqa: SLF001
@@ -341,7 +341,7 @@ class GuardedRun:
             run = run.around
 
     def said(self, text: str, *, calls_tools: bool) -> None:
-        """The model's text: before tool calls it is the thought of the next step."""
+        """Record a text of the model; before tool calls, it is the thought of the next step."""
         text = text.strip()
         if calls_tools:
             self._thought = text[-LONGEST_TEXT:] or None
@@ -351,10 +351,10 @@ class GuardedRun:
     def observe(
         self, tool: str, arguments: str, result: str | None, *, ok: bool = True, error: str = ""
     ) -> str | None:
-        """Judge the progress of the run by one more step.
+        """Record a step of the run, and check its progress.
 
-        Returns a warning for the agent, if it is due: to be added to the result of the tool. The run
-        is stopped when it makes no progress: then `check` and all later calls raise `Rejected`.
+        Returns a warning to add to the result of the tool, if one is due. A run without progress is
+        stopped: `check` and all later calls then raise `Rejected`.
         """
         session = self._judged(create=True)
         if session is None:
@@ -379,7 +379,7 @@ class GuardedRun:
         return self._session
 
     def spent(self, cost_micros: int | None) -> None:
-        """Add the cost of a call to this run and to those around it; `None`: unknown."""
+        """Add the cost of a call to this run and the runs around it; `None`: unknown."""
         run: GuardedRun | None = self
         while run is not None:
             with run._lock:  # noqa: SLF001
@@ -395,7 +395,7 @@ class GuardedRun:
 
 
 class _GuardedCall:
-    """A permit of one circuit, held while a call runs."""
+    """Holds a permit of one circuit while a call runs."""
 
     def __init__(self, run: GuardedRun, circuit: str) -> None:
         self.run = run
@@ -403,7 +403,7 @@ class _GuardedCall:
         self._permit: Permit | None = None
         self._started_s = 0.0
         self._failure = ""
-        """What went wrong, where there is no exception."""
+        """The failure of a call without an exception."""
 
     def _take(self, permit: Permit) -> None:
         self._permit = permit
@@ -412,7 +412,7 @@ class _GuardedCall:
             enter_probe(self.breaker, permit)
 
     def _used(self) -> tuple[Permit, float | None] | None:
-        """The permit and the seconds since, once."""
+        """The permit and the seconds since it was acquired; `None` on further calls."""
         permit, self._permit = self._permit, None
         if permit is None:
             return None
@@ -421,7 +421,7 @@ class _GuardedCall:
         return permit, self.breaker.seconds_since(self._started_s)
 
     def _wait_s(self, error: BaseException) -> float | None:
-        """The wait that an error asks for otherwise than by `Retry-After`; only providers do."""
+        """The wait that an error requests other than by `Retry-After`; only providers do this."""
         return None
 
     def _record(self, error: BaseException | None, *, failed: bool) -> Steps[None]:
@@ -440,11 +440,11 @@ class _GuardedCall:
             yield breaker.give_back, breaker.agive_back, permit
 
     def _enter(self) -> Steps[None]:
-        """Acquire what the call needs. Raises `Rejected` or `BudgetRefused`; then nothing is held."""
+        """Acquire what the call needs. Raises `Rejected` or `BudgetRefused`, and then holds nothing."""
         raise NotImplementedError
 
     def _exit(self, error: BaseException | None) -> Steps[None]:
-        """The call is over. Idempotent."""
+        """End the call. Idempotent."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -463,9 +463,10 @@ class _GuardedCall:
 
 
 class ModelCall(_GuardedCall):
-    """One model call: a permit, and a reservation if there is a budget. For one thread or task.
+    """One model call: a permit and, with a budget, a reservation. Used by one thread or task.
 
-    Call `used` with the token counts before leaving; a cost that stays unknown uses up the reservation.
+    Call `used` with the token counts before leaving; if the cost stays unknown, the whole reservation is
+    charged.
     """
 
     def __init__(self, run: GuardedRun, name: ModelName) -> None:
@@ -476,7 +477,7 @@ class ModelCall(_GuardedCall):
         self._is_over = True
 
     def failed(self, why: str) -> None:
-        """The call fails even without an exception; an empty text: it does not."""
+        """Mark the call as failed without an exception; an empty text removes the mark."""
         self._failure = why
 
     def used(
@@ -489,7 +490,7 @@ class ModelCall(_GuardedCall):
         cost_micros: int | None = None,
         model: str = "",
     ) -> None:
-        """Set the token counts of the call; `input_tokens` includes those of the cache."""
+        """Set the token counts of the call; `input_tokens` includes cached tokens."""
         if not input_tokens and not output_tokens and cost_micros is None:
             return
         self._usage = Usage(
@@ -527,7 +528,7 @@ class ModelCall(_GuardedCall):
         return not is_control and is_model_failure(error)
 
     def _wait_s(self, error: BaseException) -> float | None:
-        """The wait by the rate limits that are used up, or in the body of the error."""
+        """The wait by used-up rate limits, or in the body of the error."""
         found = classify(error)
         return None if found is None else found.retry_after_s
 
@@ -545,12 +546,12 @@ class ModelCall(_GuardedCall):
             try:
                 self._reservation.settle(cost, tags=self.run.guard.tags(self._name))
             except (BudgetRefused, StoreError) as trouble:
-                # The answer of the model is not lost; the end of the lease charges the reservation.
+                # The caller still gets the response; the end of the lease charges the reservation.
                 log_warning("reservation %r was not settled: %s", self._reservation.path, trouble)
 
 
 class ToolCall(_GuardedCall):
-    """One tool call: a permit, and one step of the run. For one thread or task.
+    """One tool call: a permit, and one step of the run. Used by one thread or task.
 
     Call `finished` with the result; an exception that leaves the block is a failed call.
     """
@@ -564,7 +565,7 @@ class ToolCall(_GuardedCall):
         self._raised: BaseException | None = None
 
     def raised(self, error: BaseException | None) -> None:
-        """The tool raised an exception, which the framework does not pass on; `None`: it did not."""
+        """Set the exception of a tool that the framework does not pass on; `None`: there is none."""
         self._raised = error
 
     def finished(self, result: Any, *, failed: bool = False) -> str | None:
@@ -594,7 +595,7 @@ class ToolCall(_GuardedCall):
             yield in_thread(partial(self._observe_error, error))
 
     def _observe_refusal(self, refusal: Rejected) -> None:
-        """A refused call is a step too: an agent that repeats it makes no progress."""
+        """Record a refused call as a step, because an agent that repeats it makes no progress."""
         self.run.observe(self._tool, self._arguments, f"refused: {refusal.reason}", ok=False)
 
     def _is_failure(self, error: BaseException | None) -> bool:
@@ -614,7 +615,7 @@ def answer_text(error: BaseException) -> str:
 
 
 def tool_error(tool: str, error: BaseException) -> str:
-    """What the model reads instead of the result of a refused tool call."""
+    """The text for the model in place of the result of a refused tool call."""
     advice = "Do not repeat it now: try another way, or say what is missing."
     return f"Switchgear refused tool {tool!r}: {error}. {advice}"
 
@@ -627,7 +628,7 @@ def as_text(value: Any) -> str:
     """Arguments or a result as one text; equal values give equal texts."""
     if isinstance(value, str):
         return clipped(value)
-    import json  # noqa: PLC0415  only for what is no text
+    import json  # noqa: PLC0415  only for values other than texts
 
     try:
         return clipped(json.dumps(value, sort_keys=True, default=str, ensure_ascii=False))
@@ -648,5 +649,5 @@ def _model_circuit(key: str, name: ModelName) -> str:
 
 
 def _part(text: str) -> str:
-    """A part of the name of a circuit: short, without spaces or slashes."""
+    """A text as part of a circuit's name: short, without spaces or slashes."""
     return shortened("-".join(text.replace("/", "-").split()), _LONGEST_NAME, "…")

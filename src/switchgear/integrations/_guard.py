@@ -1,7 +1,7 @@
-"""One HTTP call, guarded: circuit, budget, metering, refusals and fallbacks, for every client library.
+"""Guards one HTTP call: circuit, budget, metering, refusals and fallbacks, for every client library.
 
-Libraries differ in how a request is sent and how a response is streamed; what must happen is decided here.
-`exchange` is written once, for blocking and for async clients; see `_steps.py`.
+The libraries only differ in how a request is sent and how a response is streamed; everything else is here.
+`exchange` is written once for blocking and for async clients; see `_steps.py`.
 """
 
 import json
@@ -34,12 +34,12 @@ KEYS = {
     "provider": "provider/{provider}",
     "model": "provider/{provider}/{model}",
 }
-"""The names for keys of circuits, and the templates they stand for."""
+"""The short names for the option `key`, and the templates of circuit names that they stand for."""
 REFUSED_HEADER = "x-switchgear-refused"
-"""Marks an answer that no provider gave; its value is the circuit or the budget that refused."""
+"""Marks a response that did not come from a provider; its value is the circuit or budget that refused."""
 _REFUSED_STATUSES = (200, 402, 503)
 LONGEST_ERROR_BODY = 64 * 1024
-"""Bytes of an error response that are read to classify it."""
+"""Maximum bytes of an error response that are read to classify it."""
 _LONGEST_PART = 120
 _NOT_FORWARDED = frozenset(
     ("host", "content-length", "transfer-encoding", "content-encoding", "connection")
@@ -48,9 +48,9 @@ _REFUSAL_KINDS = {
     "anthropic": ("billing_error", "overloaded_error"),
     "google": ("RESOURCE_EXHAUSTED", "UNAVAILABLE"),
 }
-"""What a family calls a refusal by a budget and one by a circuit."""
+"""The error types of a family for a refusal by a budget and for a refusal by a circuit."""
 _MISTAKES = (TypeError, ValueError, LookupError, AttributeError)
-"""Exceptions of a request that could not be built; no provider has seen it."""
+"""Exceptions for a request that could not be built and was not sent."""
 _MISUSES = frozenset(
     ("UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "AnthropicError", "OpenAIError")
 )
@@ -58,11 +58,12 @@ _FIELD = re.compile(r"\{(host|provider|model)\}")
 
 
 class Fallback(NamedTuple):
-    """Another model, or another provider with the same protocol, for calls that the first one cannot serve.
+    """Another model, or another provider with the same protocol, for calls that cannot be served.
 
-    - `model`: the model to name in the request; empty: the model that the caller named.
-    - `base_url`: where to send it, as the SDK's `base_url`; empty: the same place.
-    - `api_key`: the key of that provider; empty: the caller's, which is sent only to the same place.
+    - `model`: the model to name in the request. Default: the model that the caller named.
+    - `base_url`: the base URL of the provider, as in its SDK. Default: that of the original request.
+    - `api_key`: the key of the provider. Default: the caller's key, which is only sent to the original
+      address.
     """
 
     model: str = ""
@@ -74,13 +75,13 @@ class Fallback(NamedTuple):
 
 
 class ModelUsage(NamedTuple):
-    """What one call to a model used: the argument of `on_usage`."""
+    """The usage of one model call: the argument of `on_usage`."""
 
     circuit: str
     provider: str
     model: str
     usage: TokenUsage | None
-    """The tokens that the response reported; `None`: none."""
+    """The tokens that the response reported; `None`: it reported none."""
     cost_micros: int | None
     """Millionths of a dollar; `None`: unknown."""
     outcome: Literal["success", "failure", "ignored"]
@@ -96,7 +97,7 @@ class HttpGuardOptions(TypedDict, total=False):
       where a fallback is another model of the same provider.
     - `budget`: the budget node that pays for model calls: the largest possible cost is reserved before a
       call and settled after it.
-    - `tags`: what the spent money was for, such as `{"team": "search"}`; the provider and the model are
+    - `tags`: labels for the spent money, such as `{"team": "search"}`; the provider and the model are
       added. See `Budgets.spent_by_tag`.
     - `allow_unknown`: whether a call with an unknown price may be made within a budget (default: no).
     - `on_refusal`: `"raise"` (default) raises `Rejected` or `BudgetRefused`; `"answer"` answers with status
@@ -117,21 +118,21 @@ class HttpGuardOptions(TypedDict, total=False):
 
 
 class Outgoing(NamedTuple):
-    """A request as it is sent, in no library's form."""
+    """A request in a form that no library determines."""
 
     method: str
     scheme: str
     host: str
-    """With its port, unless that is the scheme's own."""
+    """The host, with its port unless it is the default of the scheme."""
     target: str
     """The path and the query."""
     headers: Mapping[str, str]
     body: bytes | None
-    """`None`: it is streamed, and was not read."""
+    """`None`: the body is a stream that was not read."""
 
 
 class HttpAttempt(NamedTuple):
-    """One way to serve a call: the caller's own, or that of a fallback."""
+    """One way to serve a call: the request of the caller, or that of a fallback."""
 
     outgoing: Outgoing
     request: ModelRequest | None
@@ -170,8 +171,8 @@ class HttpGuard:
         self._template = _checked_key(key)
         self.answers = on_refusal == "answer"
         self.raises_by_status = sdk_retries_errors and not self.answers
-        """Whether a refusal is a response that raises it when the SDK checks the status: an SDK that retries
-        what its HTTP client raises does not retry that."""
+        """Whether a refusal is a response that raises when the SDK checks its status. SDKs that retry
+        exceptions of their HTTP client do not retry this one."""
         self.budget = budget
         checked_tags({"provider": "", "model": "", **(tags or {})})
         self.tags = tags or {}
@@ -182,13 +183,13 @@ class HttpGuard:
         self.on_refused = on_refused
         """Called with the error of each call that was refused."""
         self._models_only = models_only
-        """Whether requests that are no model calls pass unguarded."""
+        """Whether requests other than model calls pass unguarded."""
         self.is_sealed = is_sealed
-        """Whether another guard of the same client is added to this one, and does not replace it."""
+        """Whether a later guard of the same client is added to this guard instead of replacing it."""
 
     @property
     def panel(self) -> Panel:
-        """The panel given, or that of the process."""
+        """The given panel, or the default panel of the process."""
         if self._panel is None:
             from switchgear.integrations._agent_run import default_panel  # noqa: PLC0415
 
@@ -196,7 +197,7 @@ class HttpGuard:
         return self._panel
 
     def attempts(self, outgoing: Outgoing) -> list[HttpAttempt]:
-        """The ways to serve a request, the caller's first; none: it passes unguarded."""
+        """The ways to serve a request, the caller's first; empty if it passes unguarded."""
         first = self._attempt(outgoing)
         request = first.request
         if request is None and self._models_only:
@@ -236,19 +237,20 @@ class HttpGuard:
         )
 
     def used(self, usage: ModelUsage) -> None:
-        """Report what a call used; an error of the callback is logged."""
+        """Call `on_usage`; an error of the callback is logged."""
         if self._on_usage is None:
             return
         try:
             self._on_usage(usage)
-        except Exception:  # noqa: BLE001  the caller's response is not lost to it
+        except Exception:  # noqa: BLE001  the caller must still get the response
             log_exception("on_usage of circuit %r failed", usage.circuit)
 
 
 class GuardedHttpCall:
-    """A permit, and a reservation if there is a budget, from the request to the last byte.
+    """The permit and, with a budget, the reservation of one call, from the request to the last byte.
 
-    `respond`, `feed` each chunk, then one of `ending`, `failing` and `close`; what comes after that is ignored.
+    Call `respond`, `feed` for each chunk, then one of `ending`, `failing` and `close`; later calls are
+    ignored.
     """
 
     def __init__(self, guard: HttpGuard, attempt: HttpAttempt) -> None:
@@ -269,7 +271,7 @@ class GuardedHttpCall:
         self._started_s = self.breaker.stopwatch()
 
     def respond(self, status: int, headers: Mapping[str, str], *, is_decoded: bool = False) -> None:
-        """The response begins. `is_decoded`: what is fed is decompressed already."""
+        """Start the response. With `is_decoded`, the chunks are already decompressed."""
         self._status, self._headers = status, headers
         request = self._attempt.request
         if request is not None and status < 400:
@@ -291,22 +293,22 @@ class GuardedHttpCall:
             self._error_body += chunk[:LONGEST_ERROR_BODY]
 
     def ending(self) -> Steps[ResponseVerdict]:
-        """The response has ended."""
+        """End the call at the end of the response; returns the verdict."""
         verdict, signal, cost = self._judged(ended=True)
         yield from self._finish(signal, cost)
         return verdict
 
     def failing(self, error: BaseException) -> Steps[ProviderError | None]:
-        """Sending the request or reading the response raised. Returns what it means, if it is a failure."""
+        """End the call after an exception; returns the provider error that it means, if any."""
         found, signal, cost = self._judged_error(error)
         if is_no_evidence(error):
-            drive(self._finish(signal, cost))  # a task that is cancelled waits for nothing
+            drive(self._finish(signal, cost))  # a cancelled task must not wait
         else:
             yield from self._finish(signal, cost)
         return found
 
     def close(self) -> None:
-        """The caller closed the response: early, unless its last event has passed."""
+        """End the call because the caller closed the response, which is early before its last event."""
         if self.is_over:
             return
         meter = self._meter
@@ -317,7 +319,7 @@ class GuardedHttpCall:
         drive(self._finish(signal, cost))
 
     def give_back(self) -> None:
-        """Nothing was sent."""
+        """End the call before anything was sent."""
         drive(self._finish(Signal(), TokenCost(0)))
 
     def _judged(self, *, ended: bool) -> tuple[ResponseVerdict, Signal, TokenCost]:
@@ -351,11 +353,11 @@ class GuardedHttpCall:
     def _cost(self, metered: Metered | None) -> TokenCost:
         request = self._attempt.request
         if request is None or metered is None:
-            return TokenCost(0)  # no model was called, or it answered with an error, which is free
+            return TokenCost(0)  # no model was called, or it returned an error, which is free
         return metered.cost(request)
 
     def _cost_without_response(self, error: ProviderError | None) -> TokenCost:
-        """A call that was cancelled or timed out may be billed for its input; one that never connected is not."""
+        """The cost of a call without a response: its input, if it may be billed after a timeout or a cancellation."""
         request = self._attempt.request
         if request is None or (error is not None and error.kind is not ProviderErrorKind.TIMEOUT):
             return TokenCost(0)
@@ -390,7 +392,7 @@ class GuardedHttpCall:
         try:
             reservation.settle(cost.micros, tags=self._tags())
         except (BudgetRefused, StoreError) as trouble:
-            # The response is not lost; the end of the lease charges the reservation.
+            # The caller still gets the response; the end of the lease charges the reservation.
             log_warning("reservation %r was not settled: %s", reservation.path, trouble)
 
     def _tags(self) -> Tags:
@@ -402,7 +404,7 @@ class GuardedHttpCall:
 
 
 def _meaning(error: BaseException) -> ProviderError | None:
-    """The evidence about the provider in an exception; `None`: none."""
+    """The provider error that an exception means; `None`: it is no evidence about the provider."""
     kind = type(error)  # `isinstance` would call the exception's own code, which may raise
     if is_no_evidence(error) or issubclass(kind, _MISTAKES) or NAME(kind) in _MISUSES:
         return None
@@ -413,10 +415,10 @@ def _meaning(error: BaseException) -> ProviderError | None:
 
 
 class Wire(Protocol):
-    """How a client library sends a request and hands its response over."""
+    """Sends requests and returns responses in the way of a client library."""
 
     def send(self, attempt: HttpAttempt) -> Any:
-        """Send it and return the response, which has the attributes of an httpx response."""
+        """Send a request and return the response, which has the attributes of an httpx response."""
 
     async def asend(self, attempt: HttpAttempt) -> Any:
         """`send` for an async client."""
@@ -425,11 +427,11 @@ class Wire(Protocol):
         """The response for the caller, with its stream guarded by the call."""
 
     def refuse(self, error: Exception, request: ModelRequest | None) -> Any:
-        """The answer to a refused call; raises in its place if that is the way of the library."""
+        """The response to a refused call; may raise instead, if the library does so."""
 
 
 def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps[Any]:
-    """Serve one call: by the caller's own attempt, or by the first of the fallbacks that can."""
+    """Serve one call by the first attempt that succeeds: the caller's own, then the fallbacks."""
     refusal: Exception | None = None
     failed: Any = None
     for number, attempt in enumerate(attempts, 1):
@@ -461,12 +463,12 @@ def exchange(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire) -> Steps
             return response
         failed = response
     if failed is not None:
-        return failed  # the fallbacks refuse: the caller sees what the provider answered
+        return failed  # all fallbacks are refused, so the caller gets the error of the provider
     return _unserved(guard, attempts, wire, refusal)
 
 
 def _unserved(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, error: Any) -> Any:
-    """The answer to a call that was refused, or failed without a response; raises in its place."""
+    """End a call that no attempt has served: raise the error, or return the response of a refusal."""
     if not isinstance(error, Rejected | BudgetRefused):
         raise error from None
     if guard.on_refused is not None:
@@ -480,7 +482,7 @@ def _unserved(guard: HttpGuard, attempts: list[HttpAttempt], wire: Wire, error: 
 
 
 class _Raiser:
-    """Raises a refusal where an SDK checks the status of a response."""
+    """Raises a refusal when an SDK checks the status of a response."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -490,7 +492,7 @@ class _Raiser:
 
 
 class GuardedChunks:
-    """The body of a response: each chunk is metered as it passes, and the last one ends the call."""
+    """The body of a response: each chunk is metered, and the end of the body ends the call."""
 
     def __init__(self, chunks: Iterable[bytes], call: GuardedHttpCall) -> None:
         self._chunks, self._call = chunks, call
@@ -510,7 +512,7 @@ class GuardedChunks:
         drive(call.ending())
 
     def close(self) -> None:
-        """Close the response; before its end this is no failure."""
+        """Close the response; closing it early is no failure."""
         try:
             close = getattr(self._chunks, "close", None)
             if close is not None:
@@ -557,7 +559,7 @@ class RefusalAnswer(NamedTuple):
 
 
 def refusal_answer(error: Exception, request: ModelRequest | None) -> RefusalAnswer:
-    """The answer to a refused call: SDKs raise it as their typed error and do not retry it.
+    """The response to a refused call; SDKs raise it as their typed error and do not retry it.
 
     >>> refusal_answer(BudgetRefused("team", "all of it is spent", 0), None).status
     402
@@ -583,7 +585,7 @@ def refusal_answer(error: Exception, request: ModelRequest | None) -> RefusalAns
 
 
 def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> Outgoing:
-    """The same call for a fallback: another model, another place, another key; the same protocol."""
+    """The same call for a fallback, with its model, base URL and key."""
     headers = {
         name: value
         for name, value in outgoing.headers.items()
@@ -596,7 +598,7 @@ def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> 
         target = re.sub(r"/models/[^/:%]+(?=(:|%3A))", f"/models/{quote(model)}", target, count=1)
     else:
         payload["model"] = model
-        # Azure finds the model by the path.
+        # Azure gets the model from the path.
         deployment = f"/openai/deployments/{quote(model, safe='')}/"
         target = re.sub(r"/openai/deployments/[^/]+/", deployment, target, count=1)
     scheme, host = outgoing.scheme, outgoing.host
@@ -605,7 +607,7 @@ def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> 
         scheme, host = place.scheme, place.netloc.rpartition("@")[2]
         target = place.path.rstrip("/") + _suffix(request.protocol, target)
     if fallback.base_url or fallback.api_key:
-        # A key is sent only to the provider that it belongs to.
+        # A key is only sent to its own provider.
         headers = {
             name: value for name, value in headers.items() if name.lower() not in KEY_HEADERS
         }
@@ -616,7 +618,7 @@ def rewritten(outgoing: Outgoing, request: ModelRequest, fallback: Fallback) -> 
 
 
 def _suffix(protocol: ModelProtocol, target: str) -> str:
-    """The end of a target that belongs to the protocol, not to the `base_url` of its SDK."""
+    """The part of a target after the `base_url` of the SDK."""
     start = {
         "openai": r"/(chat/completions|responses)(?=$|[?/])",
         "anthropic": r"/v1/messages(?=$|[?/])",
@@ -655,5 +657,5 @@ def _circuit_name(template: str, host: str, provider: str, model: str) -> str:
 
 
 def _part(text: str) -> str:
-    """A part of the name of a circuit: short, without spaces or slashes."""
+    """A text as part of a circuit's name: short, without spaces or slashes."""
     return "-".join(text.replace("/", "-").split())[:_LONGEST_PART]

@@ -1,4 +1,4 @@
-"""Guarded transports for httpx and httpx2, which differ only in their names. Imports neither."""
+"""Guarded transports for httpx and httpx2, whose APIs are equal. Imports neither."""
 
 import sys
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ LIBRARIES = ("httpx", "httpx2")
 
 
 def library_of(value: Any) -> Any:
-    """The library, httpx or httpx2, that a request, response or client comes from; `None`: neither."""
+    """The library of a request, response or client: httpx or httpx2; `None`: neither."""
     for kind in type(value).__mro__:
         name = kind.__module__.partition(".")[0]
         if name in LIBRARIES:
@@ -42,7 +42,7 @@ def outgoing_of(request: Any) -> Outgoing:
 
 
 class _TransportWire:
-    """Sends through the transport that is guarded."""
+    """Sends requests through the guarded transport."""
 
     def __init__(self, inner: Any, request: Any, *, is_async: bool = False) -> None:
         self._inner, self._request, self._is_async = inner, request, is_async
@@ -75,20 +75,20 @@ class _TransportWire:
 
 
 def answered(library: Any, error: Exception, request: ModelRequest | None, sent: Any) -> Any:
-    """A response of the library that stands for a refusal."""
+    """A response object of the library for a refusal."""
     status, headers, body = refusal_answer(error, request)
     return library.Response(status, headers=headers, content=body, request=sent)
 
 
 def guard_stream(response: Any, call: GuardedHttpCall, *, is_async: bool = False) -> None:
-    """Let the call end with the last byte of a response."""
-    of = _async_stream_class if is_async else _stream_class
-    response.stream = of(library_of(response))(response.stream, call)
+    """Guard the stream of a response, so that the call ends with its last byte."""
+    class_of = _async_stream_class if is_async else _stream_class
+    response.stream = class_of(library_of(response))(response.stream, call)
 
 
 @cache
 def _stream_class(library: Any) -> Any:
-    """The clients accept only streams of their own library."""
+    """A subclass of the library's stream, because clients only accept streams of their own library."""
     return type("GuardedStream", (GuardedChunks, library.SyncByteStream), {})
 
 
@@ -145,20 +145,20 @@ class AsyncGuardedTransport:
 
 
 class _EitherTransport(GuardedTransport, AsyncGuardedTransport):
-    """For transports that serve both kinds of clients, as fakes do."""
+    """A transport for blocking and async clients, such as `MockTransport`."""
 
 
 Guarded = GuardedTransport | AsyncGuardedTransport
 
 
 def _unguarded(transport: Any) -> Any:
-    """What a new guard goes around: the guard of `switchgear wrap` stays, any other is replaced."""
+    """The transport for a new guard, which replaces an earlier guard except that of `switchgear wrap`."""
     is_replaced = isinstance(transport, Guarded) and not transport.http_guard.is_sealed
     return transport.inner if is_replaced else transport
 
 
 def guard_transport(transport: Any, http_guard: HttpGuard) -> Guarded:
-    """A transport, guarded; one that is guarded already gets this guard in place of the other."""
+    """A guarded transport; an earlier guard of the transport is replaced."""
     inner = _unguarded(transport)
     if not hasattr(inner, "handle_async_request"):
         return GuardedTransport(inner, http_guard)
@@ -177,7 +177,7 @@ def guard_http_client(client: Any, http_guard: HttpGuard) -> None:
     def wrap(transport: Any) -> Any:
         return guarded(_unguarded(transport), http_guard)
 
-    client._transport = wrap(client._transport)  # noqa: SLF001  httpx has no other way in after the fact
+    client._transport = wrap(client._transport)  # noqa: SLF001  httpx has no public way to replace it
     mounts = client._mounts  # noqa: SLF001
     for pattern, transport in mounts.items():
         mounts[pattern] = None if transport is None else wrap(transport)

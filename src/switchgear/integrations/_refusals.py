@@ -1,4 +1,4 @@
-"""Finds the refusal in an exception: for retries and web frameworks, which must not repeat refused calls at once."""
+"""Finds the refusal in an exception, for retry libraries and web frameworks."""
 
 from typing import Any
 
@@ -9,23 +9,23 @@ _MOST_CAUSES = 16
 
 
 def refusal_in(error: BaseException | None) -> RefusalError | None:
-    """The refusal that an exception is, or was raised from (`raise … from`); `None`: it is none.
+    """The refusal that an exception is or was raised from (`raise … from`); `None`: there is none.
 
-    A group of exceptions is a refusal if all of them are, as those of `asyncio.TaskGroup`.
+    An exception group, such as that of `asyncio.TaskGroup`, is a refusal if all its members are.
     """
-    one: Any = error
+    current: Any = error
     for _ in range(_MOST_CAUSES):
-        if one is None or issubclass(type(one), (Rejected, BudgetRefused, NoRoute)):
-            found: RefusalError | None = one
+        if current is None or issubclass(type(current), (Rejected, BudgetRefused, NoRoute)):
+            found: RefusalError | None = current
             return found
-        cause = CAUSE(one)
-        if cause is None and issubclass(type(one), BaseExceptionGroup):
-            members = [refusal_in(each) for each in MEMBERS(one)]
+        cause = CAUSE(current)
+        if cause is None and issubclass(type(current), BaseExceptionGroup):
+            members = [refusal_in(each) for each in MEMBERS(current)]
             return None if None in members else members[0]
-        one = cause
+        current = cause
     return None
 
 
 def retry_after_s(refused: RefusalError) -> float | None:
-    """Seconds until the same call may be admitted; `None`: not by itself."""
+    """Seconds until the same call may be admitted; `None`: it needs an operator or more money."""
     return None if isinstance(refused, BudgetRefused) else refused.retry_after_s

@@ -1,7 +1,7 @@
-"""What is written once for blocking and for async callers: a generator of steps, and its two drivers.
+"""Code for blocking and async callers at once: a generator of steps, and two functions that run it.
 
-A step is something that may block: `(function, coroutine function, *arguments)`. It is yielded, and its
-result is sent in; its exception is raised where it was yielded.
+A step is an operation that may block: `(function, coroutine function, *arguments)`. The generator yields
+it and gets its result, or its exception, back from the `yield`.
 """
 
 from collections.abc import Callable, Generator
@@ -17,18 +17,18 @@ Steps = Generator[tuple[Any, ...], Any, T]
 def in_thread(
     work: Callable[[], T], undo: Callable[[T], object] | None = None
 ) -> tuple[Callable[[], T], Any]:
-    """A step that async callers do in a thread; `undo` has its result if they are cancelled."""
+    """A step that async callers run in a thread; if they are cancelled, `undo` gets its result."""
     return work, partial(run_in_thread, work, undo)
 
 
 def drive(steps: Steps[T]) -> T:
-    """Do the steps, and return what the generator returns."""
+    """Run the steps, and return the result of the generator."""
     try:
         work, _, *arguments = next(steps)
         while True:
             try:
                 result = work(*arguments)
-            except BaseException as error:  # noqa: BLE001  the generator decides what it means
+            except BaseException as error:  # noqa: BLE001  the generator handles it
                 work, _, *arguments = steps.throw(error)
             else:
                 work, _, *arguments = steps.send(result)

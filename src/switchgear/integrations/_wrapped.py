@@ -1,8 +1,8 @@
-"""The guard inside a process of `switchgear wrap`: every HTTP client that it makes is guarded.
+"""The guard inside a process of `switchgear wrap`: it guards every HTTP client that the process creates.
 
-Only requests to model APIs are. A refusal answers in the provider's error format: SDKs raise it as their own
-error and do not retry it, and the script needs no change. What happens is appended to a journal that the
-command reads.
+Only requests to model APIs are guarded. A refusal is a response in the provider's error format: SDKs raise
+it as their own error and do not retry it, so the script needs no change. Calls and refusals are appended to
+a journal that the command reads.
 """
 
 import json
@@ -16,35 +16,35 @@ from switchgear.integrations._guard import HttpGuard, ModelUsage
 from switchgear.integrations._http import guard_http_client
 
 _MOST_REFUSALS = 1_000
-"""Refusals of one process that are journalled; a loop makes many."""
+"""Maximum number of refusals of one process in the journal; a loop causes many."""
 _guards: dict[int, HttpGuard] = {}
 
 
 def loaded(module: ModuleType) -> None:
-    """A module that the hook watches was imported: guard what it contains."""
+    """Guard the clients of a module that was just imported."""
     if module.__name__ == "google.genai._api_client":
         client: Any = getattr(module, "BaseApiClient", None)
         if hasattr(client, "_use_aiohttp"):
-            client._use_aiohttp = lambda _: False  # noqa: SLF001  its async side then uses httpx
+            client._use_aiohttp = lambda _: False  # noqa: SLF001  so that its async side uses httpx
         return
     for name in ("Client", "AsyncClient"):
         _guard_class(getattr(module, name))
 
 
 def _guard_class(kind: Any) -> None:
-    """Guard each client of a class when it is made."""
-    make = kind.__init__
+    """Guard each client of a class when it is created."""
+    original_init = kind.__init__
 
-    @wraps(make)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
+    @wraps(original_init)
+    def guarded_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
         guard_http_client(self, process_guard())
 
-    kind.__init__ = made
+    kind.__init__ = guarded_init
 
 
 def process_guard() -> HttpGuard:
-    """The guard of this process; a forked child makes its own."""
+    """The guard of this process; a forked child creates its own."""
     known = _guards.get(os.getpid())
     if known is None:
         _guards.clear()
@@ -96,7 +96,7 @@ def _made(settings: dict[str, Any]) -> HttpGuard:
 
 
 def _panel(settings: dict[str, Any]) -> Panel:
-    """The panel over the store of the command, judged by its configuration if that can be read here."""
+    """The panel over the store of the command, with its configured policies if they can be read here."""
     policies = None
     if settings["config"]:
         try:

@@ -1,6 +1,6 @@
 """Microsoft Agent Framework: middleware, as in `Agent(client, middleware=guard(panel=panel))`.
 
-A run is one `agent.run(...)`; agents that its tools start are sub-agents of it.
+A run is one `agent.run(...)`; agents that its tools start are sub-agents of the run.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -56,7 +56,7 @@ _CONTROL_FLOW = (
     UserInputRequiredException,
 )
 _WITH_REASONS = frozenset(("anthropic", "azure.ai.openai", "openai"))
-"""Providers whose streams end with the reason."""
+"""Providers whose streams end with a finish reason."""
 
 
 def guard(
@@ -64,16 +64,16 @@ def guard(
 ) -> list[MiddlewareTypes]:
     """The middleware that guards the model calls, the tool calls and the progress of agents.
 
-    Agents with the same list share circuits and budget. `fallback` is the client that answers while the
-    circuit of an agent's own model refuses; it has its own circuit, and its own middleware does not
-    run. The other options are those of every agent framework: `GuardOptions`.
+    Agents with the same list share circuits and budget. `fallback` is the client that is called while the
+    circuit of an agent's own model refuses; it has a circuit of its own, and its middleware does not run.
+    The other options are those of every agent framework: `GuardOptions`.
     """
     shared = AgentGuard("agent-framework", control_flow=_CONTROL_FLOW, **options)
     return [_RunMiddleware(shared), _ModelMiddleware(shared, fallback), _ToolMiddleware(shared)]
 
 
 class _RunMiddleware(AgentMiddleware):
-    """Makes one run of what happens inside `agent.run(...)`."""
+    """Makes everything inside of `agent.run(...)` one run."""
 
     def __init__(self, shared: AgentGuard) -> None:
         self._guard = shared
@@ -123,7 +123,7 @@ class _ModelMiddleware(ChatMiddleware):
 
 
 class _ToolMiddleware(FunctionMiddleware):
-    """Calls a tool within its circuit; a refusal is the result that the model reads."""
+    """Calls a tool within its circuit; the model gets a refusal as the result."""
 
     def __init__(self, shared: AgentGuard) -> None:
         self._guard = shared
@@ -145,15 +145,18 @@ class _ToolMiddleware(FunctionMiddleware):
 
 
 async def _answered_by(client: BaseChatClient, context: ChatContext) -> Any:
-    """The answer of another client, with the model it has; the tools are called by the first one."""
+    """The response of another client with its own model; the first client calls the tools."""
     options: Any = {key: value for key, value in (context.options or {}).items() if key != "model"}
-    ask: Any = BaseChatClient.get_response
-    answer = ask(client, context.messages, stream=context.stream, options=options)
+    get_response: Any = BaseChatClient.get_response
+    answer = get_response(client, context.messages, stream=context.stream, options=options)
     return answer if isinstance(answer, ResponseStream) else await answer
 
 
 def _guarded(stream: Stream, call: ModelCall, held: AsyncExitStack, *, has_end: bool) -> Stream:
-    """A stream that holds the permit of its call to the end. `has_end`: a whole one gives the reason of its end."""
+    """A stream that holds the permit of its call until its end.
+
+    `has_end`: whether a complete stream ends with a finish reason.
+    """
 
     async def updates() -> AsyncGenerator[ChatResponseUpdate, None]:
         async with held:

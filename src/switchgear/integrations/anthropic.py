@@ -1,6 +1,6 @@
 """Anthropic's SDK: `client = guard(Anthropic())`, sync and async, through the SDK's own middleware.
 
-Versions without middleware are guarded in their HTTP client, as OpenAI's are.
+Versions of the SDK without middleware are guarded in their HTTP client, like OpenAI's SDK.
 """
 
 import json
@@ -37,11 +37,11 @@ Client = TypeVar("Client", bound=Anthropic | AsyncAnthropic)
 
 
 def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
-    """A client like this one whose calls are guarded; it shares the connections of the original.
+    """A copy of the client whose calls are guarded; it shares the connections of the original.
 
     The guard runs inside the SDK's retries: each attempt counts as a call, and a refusal is not
-    retried. `options` are described at `HttpGuardOptions`; the default key is `"provider"`. A version
-    of the SDK without middleware is guarded in place.
+    retried. `HttpGuardOptions` describes the options; the default key is `"provider"`. In versions of the
+    SDK without middleware, the client itself is guarded and returned.
     """
     anything: Any = client
     has_middleware = hasattr(anything, "with_middleware")
@@ -93,13 +93,13 @@ class GuardMiddleware:
 
 
 def middleware_class() -> Any:
-    """`GuardMiddleware` as a middleware of the SDK; older versions have none."""
+    """`GuardMiddleware` as a subclass of the SDK's middleware class, which older versions lack."""
     base: Any = getattr(anthropic, "Middleware")  # noqa: B009
     return type("SwitchgearMiddleware", (GuardMiddleware, base), {})
 
 
 class _MiddlewareWire:
-    """Sends through the rest of the middleware. What is judged is the HTTP response in the SDK's wrapper."""
+    """Sends through the other middleware, and checks the HTTP response in the SDK's wrapper."""
 
     def __init__(
         self, client: Any, request: Any, call_next: Any, *, is_async: bool = False
@@ -131,7 +131,7 @@ class _MiddlewareWire:
 
     def _unwrapped(self, wrapper: Any) -> Any:
         response = getattr(wrapper, "http_response", None)
-        if response is None:  # another middleware answered, and nothing was sent
+        if response is None:  # another middleware has answered without sending anything
             response = SimpleNamespace(
                 status_code=200, headers={REFUSED_HEADER: ""}, is_closed=True, content=b""
             )
@@ -145,7 +145,7 @@ class _MiddlewareWire:
         own: dict[str, Any] = {key: headers[key] for key in headers if key.lower() != "x-api-key"}
         key = headers.get("x-api-key")
         if key is not None or host != self._client.base_url.netloc.decode("latin-1"):
-            # The SDK adds the caller's key by default: it goes to no other provider.
+            # Without these headers, the SDK would send the caller's key to another provider.
             own |= {"X-Api-Key": key or "none", "Authorization": anthropic.Omit()}
         url = f"{scheme}://{host}{target}"
         return self._request.copy(url=url, headers=own, body=json.loads(body or b"null"))

@@ -1,7 +1,7 @@
 """ASGI (Starlette, FastAPI, Litestar, Django, Quart): a refusal becomes 503 with Retry-After.
 
-`app = guard(app, panel=panel)`, or `app.add_middleware(RefusalMiddleware, panel=panel)`. Needs no package:
-ASGI is a calling convention.
+`app = guard(app, panel=panel)`, or `app.add_middleware(RefusalMiddleware, panel=panel)`. Needs no package,
+because ASGI is only a calling convention.
 """
 
 import json
@@ -25,17 +25,19 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class RefusalMiddleware:
-    """Answers 503 with Retry-After where the application raises a refusal, and a health endpoint.
+    """Answers 503 with Retry-After if the application raises a refusal, and adds a health endpoint.
 
-    - `panel`: the circuits of the health endpoint; without it there is none.
-    - `health_path`: where it answers GET and HEAD; `None`: nowhere.
-    - `required`: names or globs of circuits without which the application cannot work: while one of
-      them is open, the health endpoint answers 503. Others only make it "degraded", with 200.
-    - `details`: answer with the names and reasons of open circuits; leave it off for public services.
+    - `panel`: the circuits of the health endpoint; without a panel, there is no such endpoint.
+    - `health_path`: the path of the endpoint, for GET and HEAD; `None`: no endpoint.
+    - `required`: names or globs of circuits without which the application cannot work. While one of
+      them is open, the health endpoint answers 503. Other open circuits make it "degraded", with 200.
+    - `details`: whether to include the names and reasons of open circuits; leave it off for public
+      services.
 
     A refusal is `Rejected`, `BudgetRefused` or `NoRoute`, also as the cause of another exception
-    (`raise … from`). Where the response has started, the exception passes: a status cannot be changed. A
-    websocket is refused in its handshake with 503, if the server supports it, and else closed with code 1013.
+    (`raise … from`). After the start of the response the exception is raised, because the status cannot be
+    changed. The handshake of a websocket is answered with 503 if the server supports that; otherwise the
+    websocket is closed with code 1013.
     """
 
     def __init__(
@@ -119,16 +121,16 @@ guard = RefusalMiddleware
 
 
 class _HeldError:
-    """Sends what the application sends, but holds a response with status 500 until the application has ended.
+    """Sends the messages of the application, but holds a response with status 500 until the application ends.
 
-    Starlette and FastAPI answer 500 to an exception of the application before they raise it.
+    Starlette and FastAPI send a 500 for an exception of the application before they raise it.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._held: list[Message] = []
         self.begun = False
-        """Whether a response has been sent, or a websocket closed, so that no refusal can be answered."""
+        """Whether a response has started or a websocket was closed, so that a refusal cannot be answered."""
         self.is_accepted = False
         """Whether a websocket was accepted."""
 
@@ -140,14 +142,14 @@ class _HeldError:
         if self._held:
             self._held.append(message)
             if message.get("more_body"):
-                await self.release()  # it is streamed
+                await self.release()  # a streamed response
             return
         self.is_accepted = self.is_accepted or kind == "websocket.accept"
         self.begun = self.begun or kind in _BEGINNINGS
         await self._send(message)
 
     async def release(self) -> None:
-        """Send what is held."""
+        """Send the held messages."""
         self.begun = self.begun or bool(self._held)
         while self._held:
             await self._send(self._held.pop(0))
@@ -155,11 +157,11 @@ class _HeldError:
 
 _BEGINNINGS = frozenset(("http.response.start", "websocket.close", "websocket.http.response.start"))
 _TRY_AGAIN_LATER = 1013
-"""The code of a websocket that is closed."""
+"""The close code of a refused websocket."""
 
 
 async def _refuse_websocket(scope: Scope, send: _HeldError, refused: RefusalError) -> None:
-    """Answer a handshake with 503, where the server can; else close the connection."""
+    """Answer a handshake with 503 if the server supports it; otherwise close the connection."""
     if send.is_accepted or "websocket.http.response" not in (scope.get("extensions") or {}):
         await send(
             {"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": "try again later"}
@@ -175,7 +177,7 @@ def _is_held(view: View) -> bool:
 
 
 def _body(refused: RefusalError) -> dict[str, Any]:
-    """What the client reads: no names and no errors of other services."""
+    """The body of the response, without names or errors of other services."""
     wait_s = retry_after_s(refused)
     return {
         "error": "service_unavailable",
@@ -199,7 +201,7 @@ async def _answer(
         (b"content-length", str(len(data)).encode()),
         (b"cache-control", b"no-store"),
     ]
-    if wait_s is not None:  # rounded up: a client must not come back too early
+    if wait_s is not None:  # rounded up, so that clients do not return too early
         headers.append((b"retry-after", str(max(1, math.ceil(wait_s))).encode()))
     await send({"type": f"{kind}.start", "status": status, "headers": headers})
     empty = scope.get("method") == "HEAD"

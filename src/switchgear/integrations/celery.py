@@ -17,7 +17,7 @@ from switchgear.integrations._refusals import retry_after_s
 __all__ = ["guard"]
 
 _CONTROL_FLOW = (Ignore, Reject, Retry, SwitchgearError)
-"""Exceptions that are not evidence about what a task called."""
+"""Exceptions that are no evidence about the services that a task calls."""
 
 
 def guard(

@@ -1,8 +1,8 @@
 """Claude Agent SDK: `query(prompt=…, options=…)` with circuits, progress and budget.
 
 `guard(options)` adds hooks to the options: a circuit per tool, and the progress of the session and of each
-of its sub-agents. `query` also guards the whole query by the circuit of the provider and by the budget:
-Claude Code calls its model itself, in a separate process.
+of its sub-agents. `query` also guards the whole query by the circuit of the provider and by the budget,
+because Claude Code calls its model in a separate process.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
@@ -47,8 +47,8 @@ async def query(
     """`claude_agent_sdk.query`, guarded; raises `Rejected` or `BudgetRefused` before Claude starts.
 
     One query is one call of the circuit `provider/anthropic` (see `key`): it fails if it ends with an error of
-    the API. Its whole cost is settled with the budget; set `reserve_micros`, or the most expensive query so
-    far is reserved. The other arguments are those of `guard`.
+    the API. Its whole cost is settled with the budget; before it, `reserve_micros` is reserved, or the cost of
+    the most expensive query so far. The other arguments are those of `guard`.
     """
     guarded = _guard(**guards)
     options = options or ClaudeAgentOptions()
@@ -111,7 +111,7 @@ class _SessionHooks:
                     "permissionDecisionReason": tool_error(event["tool_name"], error),
                 }
             }
-            if error.circuit == f"session/{self.root.id}":  # the run is over, not one tool
+            if error.circuit == f"session/{self.root.id}":  # the whole run is stopped
                 reply |= {"continue_": False, "stopReason": str(error)}
             return reply
         self._calls[event["tool_use_id"]] = call
@@ -127,21 +127,21 @@ class _SessionHooks:
         warning = await call.afinished(
             event["error"] if failed else event["tool_response"], failed=failed
         )
-        # A command that ran and failed is no failure of the tool, but a step that failed.
+        # A failed command is a failed step, but no failure of the tool.
         await call.__aexit__(None, None, None)
         if warning is None:
             return {}
         return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": warning}}
 
     def give_back(self) -> None:
-        """The session is over: tool calls that were not made, or not finished, are no evidence."""
+        """Return the permits of unfinished tool calls, which are no evidence, at the end of the session."""
         while self._calls:
             _, call = self._calls.popitem()
             call.__exit__(GeneratorExit, GeneratorExit(), None)
 
 
 def _failure(result: ResultMessage) -> str:
-    """Why a query failed, if it was the provider; empty: it was not."""
+    """The failure of the provider that ended a query; empty if there was none."""
     status = result.api_error_status
     found = None if status is None else classify_response(status)
     if not result.is_error or found is None or not found.is_provider_failure:

@@ -1,7 +1,7 @@
 """FastMCP servers: `FastMCP("server", middleware=[guard(panel=panel)])`.
 
-A circuit per tool protects what the tools call; the progress of each session is judged, so that a client
-that loops is warned and stopped.
+A circuit per tool protects the services that the tools call. The progress of each session is checked, so that
+a client in a loop is warned and then stopped.
 """
 
 from collections.abc import Callable
@@ -24,10 +24,9 @@ __all__ = ["SwitchgearServerMiddleware", "guard"]
 class SwitchgearServerMiddleware(Middleware):
     """A middleware that guards the tools of a server.
 
-    `session` returns the id of a session of the server, for its progress (default: the
-    id that the client sends, else the connection).
-    A refused call is a `ToolError` with the reason, which the client reads as a failed tool. The options
-    are those of every agent framework: `panel`, `tool_key` and `progress`.
+    `session` returns the id of the session of a call (default: the id that the client sends, else the
+    connection). A refused call is a `ToolError` with the reason, which clients treat as a failed tool. The
+    other options are those of every agent framework: `panel`, `tool_key` and `progress`.
     """
 
     def __init__(
@@ -60,10 +59,10 @@ guard = SwitchgearServerMiddleware
 
 
 def _session_id(context: MiddlewareContext[Any]) -> str:
-    """The client, as far as the protocol identifies it.
+    """The id of the client, as far as the protocol identifies it.
 
-    Over standard input there is one. Over HTTP it is the id that the client sends, else the connection,
-    which is a new one for every request since protocol version 2026-07-28.
+    Over standard input there is only one client. Over HTTP it is the id that the client sends, else the
+    connection, which is new for every request since protocol version 2026-07-28.
     """
     server_context = context.fastmcp_context
     if server_context is None or server_context.transport in {None, "stdio"}:

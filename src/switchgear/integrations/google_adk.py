@@ -1,6 +1,6 @@
 """Google ADK: a plugin for `Runner(..., plugins=[guard(panel=panel)])`.
 
-A run is one invocation. Agents that tools start, such as those of `AgentTool`, are sub-agents of it.
+A run is one invocation. Agents that tools start, such as those of `AgentTool`, are sub-agents of the run.
 """
 
 import asyncio
@@ -38,10 +38,11 @@ _FAMILIES = {"gemini": "google", "gemma": "google", "claude": "anthropic", "gpt"
 class SwitchgearPlugin(BasePlugin):
     """Guards all agents of a runner: model calls, tool calls and progress. Runners may share it.
 
-    `fallback` is the model that answers while the circuit of an agent's own model refuses; it has a circuit
-    of its own. A refused model call is an `LlmResponse` with the error code `SWITCHGEAR_REFUSED` and the
-    reason; with `on_refusal="raise"` the run raises a `RuntimeError`, which ADK makes of the exceptions of
-    plugins, with the `Rejected` or `BudgetRefused` as its cause. The other options are those of every agent framework: `GuardOptions`.
+    `fallback` is the model that is called while the circuit of an agent's own model refuses; it has a circuit
+    of its own. A refused model call gives an `LlmResponse` with the error code `SWITCHGEAR_REFUSED` and the
+    reason. With `on_refusal="raise"` the run raises a `RuntimeError`, as ADK does for all exceptions of
+    plugins, with the `Rejected` or `BudgetRefused` as its cause. The other options are those of every agent
+    framework: `GuardOptions`.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class SwitchgearPlugin(BasePlugin):
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> LlmResponse | None:
-        """Acquire a permit and reserve the cost; let the fallback answer while the model is refused."""
+        """Acquire a permit and reserve the cost, or call the fallback while the model is refused."""
         run = self.run_of(callback_context.invocation_id)
         name = _name(llm_request.model or "")
         try:
@@ -86,14 +87,14 @@ class SwitchgearPlugin(BasePlugin):
     async def after_model_callback(
         self, *, callback_context: CallbackContext, llm_response: LlmResponse
     ) -> LlmResponse | None:
-        """Record the last response of a call; those before it are parts of a stream."""
+        """Record the last response of a call; earlier ones are parts of a stream."""
         if llm_response.partial:
             return None
         call = self._models.pop(_key(callback_context), None)
         if call is not None:
             _read(call, llm_response)
             if _is_truncated(callback_context, llm_response):
-                call.failed(TRUNCATED)  # ADK takes what came of the stream for the whole response
+                call.failed(TRUNCATED)  # ADK returns the part of the stream that arrived
             await call.__aexit__(None, None, None)
         parts = (llm_response.content and llm_response.content.parts) or []
         text = "".join(part.text or "" for part in parts)
@@ -117,7 +118,7 @@ class SwitchgearPlugin(BasePlugin):
             await call.__aexit__(None, None, None)
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Remember the task of the caller: model calls may have separate tasks."""
+        """Store the task of the caller, because model calls may run in tasks of their own."""
         self.run_of(invocation_context.invocation_id).anchor = id(asyncio.current_task())
 
     async def before_tool_callback(
@@ -183,14 +184,14 @@ class SwitchgearPlugin(BasePlugin):
         *,
         is_own: bool,
     ) -> None:
-        """The task of a call is over; if ADK never reported its end, it broke off or was cancelled."""
+        """End a call at the end of its task: if ADK has not reported its end, it broke off or was cancelled."""
         if self._models.get(key) is not call:
             return
         del self._models[key]
         if is_own and not task.cancelled() and task.exception() is None:
             call.failed(TRUNCATED)
             call.__exit__(None, None, None)
-        else:  # the caller left, or its own task went on without it
+        else:  # the caller has left the call
             call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
 
 
@@ -202,7 +203,7 @@ def _key(context: CallbackContext) -> tuple[str, str, int]:
 
 
 def _is_truncated(context: CallbackContext, response: LlmResponse) -> bool:
-    """Whether a stream of one of ADK's own models ended without a reason; those of others may have none."""
+    """Whether a stream of one of ADK's own models ended without a finish reason; other models may give none."""
     if response.partial is not False or response.finish_reason or response.error_code:
         return False
     agent = getattr(getattr(context, "_invocation_context", None), "agent", None)

@@ -14,10 +14,10 @@ __all__ = ["Fallback", "ModelUsage", "guard"]
 
 
 def guard(client: genai.Client, **options: Unpack[HttpGuardOptions]) -> genai.Client:
-    """Guard the calls of a client and of its `aio` in place and return it.
+    """Guard the calls of a client and of its `aio` in place, and return the client.
 
-    A refusal is never retried, independent of `retry_options`. `options` are described at
-    `HttpGuardOptions`; the default key is `"provider"`.
+    A refusal is never retried, whatever `retry_options` are. `HttpGuardOptions` describes the options; the
+    default key is `"provider"`.
     """
     http_guard = HttpGuard(**options, default_key="provider", owner="google-genai")
     api: Any = client._api_client  # noqa: SLF001  the SDK has no public name for its HTTP clients
@@ -29,5 +29,5 @@ def guard(client: genai.Client, **options: Unpack[HttpGuardOptions]) -> genai.Cl
         asynchronous = library.AsyncClient(**{"follow_redirects": True, **settings})
     guard_http_client(asynchronous, http_guard)
     api._async_httpx_client = asynchronous  # noqa: SLF001
-    api._use_aiohttp = lambda: False  # noqa: SLF001  it would be used where it is installed
+    api._use_aiohttp = lambda: False  # noqa: SLF001  otherwise it is used if it is installed
     return client

@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def guard(client: T, **options: Unpack[HttpGuardOptions]) -> T:
-    """Guard a `Client` or `AsyncClient` in place and return it; a transport is returned guarded.
+    """Guard a `Client` or `AsyncClient` in place and return it; for a transport, return a guarded one.
 
     A response with status 429 or 5xx is a failure, `Retry-After` and rate-limit headers are honoured, and a
     response belongs to its call until the last byte. Requests to model APIs are metered and priced. A
-    refused request raises `Rejected`. `options` are described at `HttpGuardOptions`. Raises TypeError for
-    anything other than a client or transport of httpx or httpx2.
+    refused request raises `Rejected`. `HttpGuardOptions` describes the options. Raises TypeError for anything
+    other than a client or transport of httpx or httpx2.
     """
     http_guard = HttpGuard(**options)
     anything: Any = client

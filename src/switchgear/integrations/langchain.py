@@ -1,7 +1,7 @@
 """LangChain and LangGraph: a middleware for `create_agent`.
 
-`create_agent(model, tools, middleware=[guard(panel=panel, budget="team")])`. A run is what follows one
-message of the user; agents that tools start are sub-agents of it.
+`create_agent(model, tools, middleware=[guard(panel=panel, budget="team")])`. A run starts with a message of
+the user; agents that tools start are sub-agents of the run.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -36,15 +36,15 @@ ToolResult = ToolMessage | Command[Any]
 _WITH_REASONS = frozenset(
     ("anthropic", "deepseek", "google_genai", "groq", "mistralai", "openai", "xai")
 )
-"""Providers whose whole messages have the reason of their end."""
+"""Providers whose complete messages have a finish reason."""
 _REASONS = frozenset(("finish_reason", "status", "stop_reason"))
-"""Where they have it."""
+"""The metadata keys of the finish reason."""
 
 
 class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
     """Guards the model calls, the tool calls and the progress of agents, which share circuits and budget.
 
-    `fallback` is the model that answers while the circuit of the agent's own model refuses; it has a
+    `fallback` is the model that is called while the circuit of the agent's own model refuses; it has a
     circuit of its own. The other options are those of every agent framework: `GuardOptions`.
     """
 
@@ -57,7 +57,7 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
         self._fallback = init_chat_model(fallback) if isinstance(fallback, str) else fallback
 
     def run_of(self, state: Any) -> GuardedRun:
-        """The run that a state of the agent belongs to: that of the last message of the user."""
+        """The run of a state of the agent: that of the last message of the user."""
         messages = state.get("messages", ()) if isinstance(state, dict) else ()
         for message in reversed(messages):
             if isinstance(message, HumanMessage):
@@ -77,7 +77,7 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
                 try:
                     response = handler(request)
                 except StructuredOutputError as error:
-                    _read(call, [error.ai_message])  # it does not fit, and is paid for
+                    _read(call, [error.ai_message])  # the message is invalid, but is billed
                     raise
                 _read(call, response.result)
         except Refused as error:
@@ -132,7 +132,7 @@ class SwitchgearMiddleware(AgentMiddleware[Any, Any, Any]):
             return _refused(called, error)
 
     def _chosen(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        """The request, with the fallback while its own model is refused."""
+        """The request, with the fallback model while its own model is refused."""
         if self._fallback is None or not self._guard.refuses(_name(request.model)):
             return request
         return request.override(model=self._fallback)
@@ -147,7 +147,7 @@ guard = SwitchgearMiddleware
 
 
 _names: dict[int, tuple[BaseChatModel, ModelName]] = {}
-"""The names of the last models: LangChain recomputes them each time."""
+"""A cache of model names, because LangChain recomputes them each time."""
 _MOST_NAMES = 100
 
 
@@ -163,7 +163,7 @@ def _name(model: BaseChatModel) -> ModelName:
 
 
 def _name_of(model: BaseChatModel) -> ModelName:
-    params = model._get_ls_params()  # noqa: SLF001  the only name that all chat models have
+    params = model._get_ls_params()  # noqa: SLF001  the only source of names for all chat models
     return ModelName(params.get("ls_provider", ""), params.get("ls_model_name", ""))
 
 
@@ -173,7 +173,7 @@ def _read(call: ModelCall, messages: Iterable[BaseMessage]) -> None:
             continue
         about = message.response_metadata
         if about.get("model_provider") in _WITH_REASONS and about.keys().isdisjoint(_REASONS):
-            call.failed(TRUNCATED)  # LangChain takes what came of a stream for the whole message
+            call.failed(TRUNCATED)  # LangChain returns the part of the stream that arrived
         if (usage := message.usage_metadata) is not None:
             details = usage.get("input_token_details", {})
             call.used(

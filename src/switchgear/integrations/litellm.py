@@ -1,8 +1,8 @@
 """LiteLLM: a callback for its router and its proxy, and guarded `completion` functions.
 
-`litellm.callbacks.append(guard(panel=panel))` guards every async call, and the router skips the deployments
-whose circuits are open. LiteLLM has no callback that can refuse a blocking call: `guarded.completion(...)`
-is for those.
+`litellm.callbacks.append(guard(panel=panel))` guards every async call, and the router skips deployments
+whose circuits are open. LiteLLM has no callback that can refuse a blocking call; use
+`guarded.completion(...)` for these.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from switchgear.integrations._steps import Steps, adrive, drive
 __all__ = ["SwitchgearLogger", "guard"]
 
 _is_guarded: ContextVar[bool] = ContextVar("switchgear_litellm", default=False)
-"""Whether the call of this context is guarded already."""
+"""Whether the call in this context is already guarded."""
 _WITH_REASONS = frozenset(
     (
         *("anthropic", "azure", "azure_ai", "bedrock", "cerebras", "custom_openai", "deepseek"),
@@ -34,7 +34,7 @@ _WITH_REASONS = frozenset(
         *("openai_like", "openrouter", "together_ai", "vertex_ai", "xai"),
     )
 )
-"""Providers whose streams end with the reason."""
+"""Providers whose streams end with a finish reason."""
 _COMPLETIONS = frozenset(
     ("acompletion", "atext_completion", "aembedding", "aresponses", "anthropic_messages")
 )
@@ -43,10 +43,10 @@ _COMPLETIONS = frozenset(
 class SwitchgearLogger(CustomLogger):
     """A callback for `litellm.callbacks` that guards model calls by circuit and budget.
 
-    `fallback` is the model that answers instead in `completion` and `acompletion`; the router has fallbacks
-    of its own. The other options are those of every agent framework: `panel`, `key`, `budget`,
-    `reserve_micros`, `rates` and `on_refusal`. With `on_refusal="answer"` a router without an admitted
-    deployment raises LiteLLM's own 429, and else `Rejected`.
+    `fallback` is the model that `completion` and `acompletion` call while a circuit refuses; the router has
+    fallbacks of its own. The other options are those of every agent framework: `panel`, `key`, `budget`,
+    `reserve_micros`, `rates` and `on_refusal`. Without an admitted deployment, a router raises `Rejected`, or
+    with `on_refusal="answer"` LiteLLM's own 429.
     """
 
     def __init__(self, *, fallback: str | None = None, **options: Unpack[GuardOptions]) -> None:
@@ -54,9 +54,9 @@ class SwitchgearLogger(CustomLogger):
         self._guard = AgentGuard("litellm", **options)
         self._fallback = fallback
         self._calls: dict[str, ModelCall] = {}
-        """The calls that are in progress, by LiteLLM's id."""
+        """The calls in progress, by LiteLLM's id."""
         self._with_end: set[str] = set()
-        """Those of them that are streams which end with the reason."""
+        """The ids of those calls whose stream must end with a finish reason."""
         _watch_streams()
 
     # Direct calls
@@ -76,8 +76,8 @@ class SwitchgearLogger(CustomLogger):
         try:
             token = _is_guarded.set(True)
             try:
-                ask = litellm.completion, litellm.acompletion
-                response = yield tuple(partial(one, model=model, **kwargs) for one in ask)
+                functions = litellm.completion, litellm.acompletion
+                response = yield tuple(partial(each, model=model, **kwargs) for each in functions)
             finally:
                 _is_guarded.reset(token)
         except BaseException as error:
@@ -126,7 +126,7 @@ class SwitchgearLogger(CustomLogger):
             return None
         call = self._guard.current().model(_name(str(kwargs.get("model") or ""), kwargs))
         if (earlier := self._taken(key)) is not None:
-            await self._end(earlier, None)  # a retry under the same id
+            await self._end(earlier, None)  # a retry with the same id
         try:
             await call.__aenter__()
         except Rejected as error:
@@ -138,7 +138,7 @@ class SwitchgearLogger(CustomLogger):
         if streams and _has_end(str(kwargs.get("model") or ""), kwargs):
             self._with_end.add(key)
         if streams and (logging := kwargs.get("litellm_logging_obj")) is not None:
-            # It lives as long as the stream.
+            # The logging object lives as long as the stream.
             finalize(logging, self._dropped, key, call).atexit = False
         if (task := asyncio.current_task()) is not None:
             task.add_done_callback(lambda task: self._over(key, call, task, streams=streams))
@@ -178,19 +178,19 @@ class SwitchgearLogger(CustomLogger):
             await self._end(call, error if isinstance(error, Exception) else None)
 
     def stream_was_cut(self, key: object, chunks: list[Any]) -> None:
-        """Record the failure of a stream for which LiteLLM writes the last chunk that did not come."""
+        """Record the failure of a stream whose missing last chunk LiteLLM makes up."""
         if key in self._with_end and (call := self._taken(key)) is not None:
             call.failed(TRUNCATED)
             _read_chunks(call, chunks)
             call.__exit__(None, None, None)
 
     def _taken(self, key: object) -> ModelCall | None:
-        """The call of this id, which is over."""
+        """Remove and return the call with this id."""
         self._with_end.discard(str(key))
         return self._calls.pop(str(key), None)
 
     def _dropped(self, key: str, call: ModelCall) -> None:
-        """The stream of a call is gone, and LiteLLM did not report its end: its reader left."""
+        """End a call whose stream was dropped by its reader, because LiteLLM has not reported its end."""
         if self._calls.get(key) is call:
             self._taken(key)
             call.__exit__(GeneratorExit, GeneratorExit(), None)
@@ -200,7 +200,7 @@ class SwitchgearLogger(CustomLogger):
         await call.__aexit__(None if error is None else type(error), error, None)
 
     def _over(self, key: str, call: ModelCall, task: "asyncio.Task[Any]", *, streams: bool) -> None:
-        """The task of a call is over; if LiteLLM never reported its end, it was cancelled."""
+        """End a call at the end of its task: if LiteLLM has not reported its end, it was cancelled."""
         if self._calls.get(key) is call and (task.cancelled() or not streams):
             self._taken(key)
             call.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
@@ -210,19 +210,19 @@ guard = SwitchgearLogger
 
 
 class DeploymentRejected(Rejected):
-    """A `Rejected` that the router does not retry: the status is none of those it retries."""
+    """A `Rejected` with a status that the router does not retry."""
 
     status_code = 424
 
 
 class DeploymentBudgetRefused(BudgetRefused):
-    """A `BudgetRefused` that the router does not retry."""
+    """A `BudgetRefused` with a status that the router does not retry."""
 
     status_code = 402
 
 
 class _GuardedStream:
-    """The chunks of a response; the call ends with the last one, or when the stream is dropped."""
+    """The chunks of a response; the call ends after the last chunk, or when the stream is dropped."""
 
     def __init__(self, call: ModelCall, stream: Any, *, has_end: bool) -> None:
         self._call, self._stream, self._has_end = call, stream, has_end
@@ -262,14 +262,14 @@ class _GuardedStream:
 
     def _read_all(self) -> None:
         if self._has_end and _has_no_reason(self._stream):
-            self._call.failed(TRUNCATED)  # LiteLLM writes the last chunk that did not come
+            self._call.failed(TRUNCATED)  # LiteLLM has made up the missing last chunk
         _read_chunks(self._call, self._chunks)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def __del__(self) -> None:
-        self._call.__exit__(GeneratorExit, GeneratorExit(), None)  # no effect after its end
+        self._call.__exit__(GeneratorExit, GeneratorExit(), None)  # no effect if it has ended
 
 
 def _has_no_reason(stream: Any) -> bool:
@@ -278,7 +278,7 @@ def _has_no_reason(stream: Any) -> bool:
 
 
 def _watch_streams() -> None:
-    """Let LiteLLM report streams without a last chunk: to callbacks it shows only the one that it writes."""
+    """Make LiteLLM report streams without a last chunk; callbacks only see the chunk that it makes up."""
     streams: Any = CustomStreamWrapper
     write_last = streams.finish_reason_handler
     if hasattr(write_last, "__wrapped__"):
@@ -296,7 +296,7 @@ def _watch_streams() -> None:
 
 
 def _read_chunks(call: ModelCall, chunks: list[Any]) -> None:
-    with suppress(Exception):  # LiteLLM could not put the chunks together: unknown usage
+    with suppress(Exception):  # LiteLLM cannot combine the chunks: unknown usage
         _read(call, litellm.stream_chunk_builder(chunks))
 
 
@@ -305,13 +305,13 @@ def _name(model: str, kwargs: Mapping[str, Any] | None = None) -> ModelName:
         base = None if kwargs is None else kwargs.get("api_base")
         provider = None if kwargs is None else kwargs.get("custom_llm_provider")
         name, provider, _, _ = litellm.get_llm_provider(model, provider, base)
-    except Exception:  # noqa: BLE001  it has no such model; the call will report it
+    except Exception:  # noqa: BLE001  LiteLLM does not know the model; the call will report that
         return ModelName(model.partition("/")[0], model)
     return ModelName(provider, name)
 
 
 def _has_end(model: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether the last chunk of a whole stream has the reason of its end: those of mocks have none."""
+    """Whether a complete stream ends with a finish reason; streams of mocks have none."""
     return "mock_response" not in kwargs and _name(model, kwargs).provider in _WITH_REASONS
 
 

@@ -27,7 +27,7 @@ C = TypeVar("C", bound=ToolClient)
 def guard(client: C, *, server: str = "", **options: Unpack[GuardOptions]) -> C:
     """The client, with its `call_tool` guarded: a circuit per tool, and the progress of the session.
 
-    `server` is a name for the server; with it, the circuits are `mcp/<server>/<tool>` and else
+    `server` is a name for the server: with it, circuits are named `mcp/<server>/<tool>`, without it
     `tool/<tool>`. A result with `is_error` is a failure. A refused call raises `Rejected`; with
     `on_refusal="answer"` it returns a tool error with the reason. The other options are those of every
     agent framework: `panel`, `tool_key` and `progress`.
@@ -64,13 +64,13 @@ def _text(result: Any) -> str:
 
 
 def _is_error(result: Any) -> bool:
-    name = "is_error" if hasattr(result, "is_error") else "isError"  # as it was in version 1
+    name = "is_error" if hasattr(result, "is_error") else "isError"  # the name in version 1
     return bool(getattr(result, name, False))
 
 
 def _refused(text: str, *, of_fastmcp: bool) -> CallToolResult:
     if of_fastmcp:
-        from fastmcp.exceptions import ToolError  # noqa: PLC0415  it is installed: it made the client
+        from fastmcp.exceptions import ToolError  # noqa: PLC0415  the client is one of FastMCP, so it is installed
 
         raise ToolError(text)
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

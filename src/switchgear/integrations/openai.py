@@ -14,11 +14,11 @@ Client = TypeVar("Client", bound=OpenAI | AsyncOpenAI)
 
 
 def guard(client: Client, **options: Unpack[HttpGuardOptions]) -> Client:
-    """Guard the calls of a client in place and return it, Azure's clients included.
+    """Guard the calls of a client, also one for Azure, in place, and return the client.
 
     The guard is part of the HTTP client of the SDK, inside its retries: each attempt counts as a call, and
-    a refusal is not retried. Clients made by `with_options` share it. `options` are described at
-    `HttpGuardOptions`; the default key is `"provider"`.
+    a refusal is not retried. Clients made by `with_options` share the guard. `HttpGuardOptions` describes
+    the options; the default key is `"provider"`.
     """
     is_old = int(openai.__version__.partition(".")[0]) < 3
     http_guard = HttpGuard(

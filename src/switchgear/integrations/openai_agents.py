@@ -1,8 +1,8 @@
 """OpenAI Agents SDK: `Runner.run(guard(agent, panel=panel), "…")`.
 
-`guard` returns a copy of an agent whose model, tools, MCP tools and handoffs are guarded; of a model or a
-model provider, one whose model calls are guarded. A run is one trace: one `Runner.run`, or all inside one
-`with trace(...)`.
+`guard` returns a copy of an agent whose model, tools, MCP tools and handoffs are guarded, or a model or
+model provider whose model calls are guarded. A run is one trace: one `Runner.run`, or everything inside of
+one `with trace(...)`.
 """
 
 from collections.abc import AsyncIterator
@@ -60,7 +60,7 @@ __all__ = ["guard"]
 
 T = TypeVar("T", Agent[Any], Model, ModelProvider)
 _DEFAULT_FAILURE = "_function_tool_default_failure_handled"
-"""How the SDK marks a result that its default handler made of an exception."""
+"""The attribute that marks a result that the default handler of the SDK made from an exception."""
 
 
 def guard(
@@ -72,11 +72,12 @@ def guard(
 ) -> T:
     """A guarded copy of an agent, with its tools and the agents that it hands over to.
 
-    Of a model or a model provider, one whose model calls are guarded, as for
+    For a model or a model provider, returns one whose model calls are guarded, for example for
     `RunConfig(model_provider=guard(MultiProvider()))`.
 
-    `fallback` is the model that answers while the circuit of the first one refuses; it has a circuit of
-    its own. `model_provider` looks up the models that are given by name (default: `MultiProvider()`). The other options are those of every agent framework: `GuardOptions`.
+    `fallback` is the model that is called while the circuit of the agent's own model refuses; it has a
+    circuit of its own. `model_provider` looks up models by name (default: `MultiProvider()`). The other
+    options are those of every agent framework: `GuardOptions`.
     """
     given: Any = target
     if model_provider is None:
@@ -89,7 +90,7 @@ def guard(
 
 
 class _Guards:
-    """What the guarded parts of one `guard(...)` share."""
+    """The state that the guarded parts of one `guard(...)` share."""
 
     def __init__(
         self, guard: AgentGuard, provider: ModelProvider, fallback: Model | str | None
@@ -100,7 +101,7 @@ class _Guards:
         self._fallback = fallback
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Itself: copies of an agent share it."""
+        """Return the same object, because copies of an agent share it."""
         return self
 
     def run(self) -> GuardedRun:
@@ -110,7 +111,7 @@ class _Guards:
             return self.guard.current()
         run = self.guard.run(str(id(trace)))
         if run.anchor is not trace:
-            if run.anchor is not None:  # the number of a trace that is gone
+            if run.anchor is not None:  # the id of an earlier trace, which no longer exists
                 self.guard.forget(str(id(trace)))
                 run = self.guard.run(str(id(trace)))
             run.anchor = trace
@@ -147,16 +148,18 @@ class _Guards:
         invoke = given.on_invoke_handoff
 
         async def hand_over(context: Any, arguments: str) -> Any:
-            # A step of the run: agents that hand over to each other make no progress.
+            # A step of the run, because agents that hand over to each other make no progress.
             step = (given.tool_name, arguments or "", given.agent_name)
             await run_in_thread(partial(self.run().observe, *step))
             return self.agent(await invoke(context, arguments))
 
         guarded = replace(given, on_invoke_handoff=hand_over)
         known = given._agent_ref  # noqa: SLF001
-        if known is not None:  # how the SDK finds the agents of a run that it continues
+        if known is not None:  # by this, the SDK finds the agents of a run that it continues
 
-            def guarded_target() -> Any:  # guarded when it is asked for, as its handoffs may follow
+            def guarded_target() -> (
+                Any
+            ):  # guarded on demand, because its handoffs may be added later
                 agent: Any = known()
                 return None if agent is None else self.agent(agent)
 
@@ -182,14 +185,14 @@ class _McpToolsGuarded:
 
 
 class _GuardedInvoker:
-    """Invokes a function tool within its circuit; a refusal is the result that the model reads."""
+    """Invokes a function tool within its circuit; the model gets a refusal as the result."""
 
     def __init__(self, guards: _Guards, tool: FunctionTool) -> None:
         self._guards = guards
         self._tool = copy(tool)
         explain = resolve_function_tool_failure_error_function(tool)
         if explain is not None and not tool._use_default_failure_error_function:  # noqa: SLF001
-            # The tool makes text of its exceptions; the mark is how the circuit learns of them.
+            # The tool turns its exceptions into text; the mark reports them to the circuit.
             def explained(context: Any, error: Exception) -> Any:
                 setattr(context, _DEFAULT_FAILURE, True)
                 return explain(context, error)
@@ -228,7 +231,7 @@ class _GuardedProvider(ModelProvider):
 
 
 class _GuardedAgentModel(Model):
-    """A model inside a run: a permit of its circuit, and a reservation, for each call."""
+    """A model inside of a run: each call needs a permit of its circuit and, with a budget, a reservation."""
 
     def __init__(self, guards: _Guards, model: Model | str | None) -> None:
         self._guards = guards
@@ -291,7 +294,7 @@ class _GuardedAgentModel(Model):
 
 
 class _FinishReasons:
-    """Notes whether a stream of chat completions gave the reason of its end.
+    """Checks whether a stream of chat completions contained a finish reason.
 
     The SDK completes the response of a stream that was cut off, unless it came from OpenAI's own host.
     """
@@ -301,14 +304,14 @@ class _FinishReasons:
         self._is_known = False
 
     def problem(self) -> str:
-        """What is wrong with a response that the SDK completed; empty: nothing."""
+        """The problem of a response that the SDK completed; empty if there is none."""
         return "" if self._chunks is None or self._is_known else TRUNCATED
 
     def watched(self, model: Model) -> Model:
-        """A copy of a model that reads chat completions; every other model is returned as it is."""
+        """A copy of a model for chat completions whose chunks are checked; other models are returned unchanged."""
         if not isinstance(model, OpenAIChatCompletionsModel):
             return model
-        fetch: Any = model._fetch_response  # noqa: SLF001  the SDK shows the chunks nowhere else
+        fetch: Any = model._fetch_response  # noqa: SLF001  the SDK has no public access to the chunks
 
         async def fetch_watched(*args: Any, **kwargs: Any) -> Any:
             response, self._chunks = await fetch(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Pydantic AI: a capability for `Agent(capabilities=[guard(...)])`.
 
-Every attempt at a model request is guarded by the circuit of the model that serves it, streamed or not.
-Agents that tools run are sub-agents of the run.
+Every attempt at a model request, streamed or not, is guarded by the circuit of its model. Agents that tools
+run are sub-agents of the run.
 """
 
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
@@ -52,18 +52,18 @@ from switchgear.integrations._agent_run import (
 __all__ = ["ModelRejected", "SwitchgearCapability", "guard"]
 
 _RETRIES = (ModelRetry, ToolRetryError)
-"""The model is to correct its call: no evidence against the tool, and a step without progress."""
+"""Exceptions that ask the model to correct its call: no evidence against the tool, but a failed step."""
 _CONTROL_FLOW = (ApprovalRequired, CallDeferred, RetryModelRequest, SkipModelRequest)
 _WITH_REASONS = frozenset(
     ("anthropic", "bedrock", "cohere", "google", "groq", "huggingface", "mistral", "openai")
 )
-"""Modules of Pydantic AI whose streams have the reason of their end in `provider_details`."""
+"""Modules of Pydantic AI whose streams have a finish reason in `provider_details`."""
 
 
 class SwitchgearCapability(AbstractCapability[Any]):
     """Guards the model calls, the tool calls and the progress of agents, which share circuits and budget.
 
-    `fallback` is the model that answers while the circuit of the agent's own model refuses; it has a
+    `fallback` is the model that is called while the circuit of the agent's own model refuses; it has a
     circuit of its own. The other options are those of every agent framework: `GuardOptions`.
     """
 
@@ -78,7 +78,7 @@ class SwitchgearCapability(AbstractCapability[Any]):
         self._fallback = None if fallback is None else infer_model(fallback)
 
     def run_of(self, run_id: str | None) -> GuardedRun:
-        """The run of this id: `guarded.run_of(result.run_id)`."""
+        """The run with an id: `guarded.run_of(result.run_id)`."""
         return self._guard.run(run_id or "")
 
     async def for_run(self, ctx: RunContext[Any]) -> "SwitchgearCapability":
@@ -88,7 +88,7 @@ class SwitchgearCapability(AbstractCapability[Any]):
         return own
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """The model, guarded by its circuit and by the budget of the run."""
+        """The model, guarded by its circuit and the budget of the run."""
         return _guarded(model, self._run or self._guard.current())
 
     async def wrap_model_request(
@@ -98,14 +98,14 @@ class SwitchgearCapability(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         handler: WrapModelRequestHandler,
     ) -> ModelResponse:
-        """Choose the fallback while the model is refused; answer a refusal if so configured."""
+        """Use the fallback while the model is refused; answer a refusal if so configured."""
         run = self._run or self.run_of(ctx.run_id)
         fallback = self._fallback
         if fallback is not None and self._refuses(request_context.model):
             request_context = replace(request_context, model=fallback, model_id=fallback.model_id)
         if self._guard.answers and request_context.streaming:
             refusal = await _refusal(run, request_context.model)
-            if refusal is not None:  # in a stream, it would reach the reader before it comes here
+            if refusal is not None:  # a stream would raise it in its reader
                 return _answer(refusal)
         try:
             with _first_refusal():
@@ -148,7 +148,7 @@ guard = SwitchgearCapability
 
 
 class ModelRejected(Rejected, ModelAPIError):
-    """The circuit of a model refuses. For Pydantic AI it is an error of the model: its fallbacks answer."""
+    """The circuit of a model refuses. Pydantic AI treats this as an error of the model and uses its fallbacks."""
 
     def __init__(self, model_name: str, refusal: Rejected) -> None:
         ModelAPIError.__init__(self, model_name, str(refusal), retry_after=refusal.retry_after_s)
@@ -159,7 +159,7 @@ class ModelRejected(Rejected, ModelAPIError):
 
 
 def _guarded(model: Model, run: GuardedRun) -> Model:
-    """The model, guarded; of a model with fallbacks, each one has its own circuit."""
+    """The guarded model; if it has fallbacks, each of its models has its own circuit."""
     if not isinstance(model, FallbackModel):
         return _GuardedModel(model, run)
     guarded = copy(model)
@@ -168,7 +168,7 @@ def _guarded(model: Model, run: GuardedRun) -> Model:
 
 
 def _members(model: Model) -> Iterator[Model]:
-    """The models with a circuit: the model itself, or those that a model with fallbacks tries."""
+    """The models with a circuit: the model itself, or the models of a `FallbackModel`."""
     if not isinstance(model, FallbackModel):
         yield model
         return
@@ -177,7 +177,7 @@ def _members(model: Model) -> Iterator[Model]:
 
 
 async def _refusal(run: GuardedRun, model: Model) -> Rejected | None:
-    """Why a model, with all its fallbacks, would be refused now; `None`: one of them would not."""
+    """The refusal of a model and all its fallbacks now; `None` if one of them is admitted."""
     first = None
     for one in _members(model):
         refusal = await run.arefusal(_name(one))
@@ -213,7 +213,7 @@ class _GuardedFallbacks(WrapperModel):
 
 
 class _GuardedModel(WrapperModel):
-    """A model inside a run: a permit of its circuit, and a reservation, for each request."""
+    """A model inside of a run: each request needs a permit of its circuit and, with a budget, a reservation."""
 
     def __init__(self, wrapped: Model, run: GuardedRun) -> None:
         super().__init__(wrapped)
@@ -227,7 +227,7 @@ class _GuardedModel(WrapperModel):
                 yield call
         except Rejected as error:
             if error.circuit != call.breaker.name:
-                raise  # the run is stopped: another model would not help
+                raise  # the run is stopped, so another model would not help
             raise ModelRejected(self.model_name, error) from None
 
     async def request(self, *args: Any, **kwargs: Any) -> ModelResponse:
@@ -247,7 +247,7 @@ class _GuardedModel(WrapperModel):
             finally:
                 response = stream.get()
                 _read(call, response)
-                # Whether the reader left: `state` does not distinguish it from the end of a cut stream.
+                # `_finished` shows whether the reader left; `state` does not distinguish that from a cut stream.
                 if stream._finished and _is_truncated(stream, response):  # noqa: SLF001
                     call.failed(TRUNCATED)
 
@@ -273,12 +273,12 @@ def _read(call: ModelCall, response: ModelResponse) -> None:
 
 
 def _reason(response: ModelResponse) -> Any:
-    """Why the response ended, as the provider said it; `finish_reason` may be a guess of Pydantic AI."""
+    """The finish reason of the provider; `finish_reason` may be a guess of Pydantic AI."""
     return (response.provider_details or {}).get("finish_reason")
 
 
 def _is_truncated(stream: StreamedResponse, response: ModelResponse) -> bool:
-    """Whether a stream that was read to its end had none."""
+    """Whether a stream that was read to its end had no finish reason, although its provider sends one."""
     modules = [kind.__module__.split(".") for kind in type(stream).__mro__]
     families = {name[2] for name in modules if name[:2] == ["pydantic_ai", "models"] and name[2:]}
     if families.isdisjoint(_WITH_REASONS) or response.state == "suspended":

@@ -28,8 +28,7 @@ def after_refusal(
 ) -> Callable[[Exception], bool | float]:
     """For `stamina.retry(on=…)`: retry these exceptions, and a refusal after its `retry_after_s`.
 
-    A refusal until a manual reset, or one longer than `longer_than_s`, is not retried.
-    Give `stamina.retry` a `timeout` and `attempts` that allow for the wait.
+    A refusal until a manual reset, or for longer than `longer_than_s` seconds, is not retried. Give `stamina.retry` a `timeout` and `attempts` that allow for the wait.
     """
     if not longer_than_s >= 0:
         raise ValueError(f"longer_than_s is {longer_than_s!r}: it must be at least 0")

@@ -1,7 +1,7 @@
 """Strands Agents: a plugin, as in `Agent(plugins=[guard(panel=panel)])`.
 
 Middleware guards the model calls and the tool calls; the warning about missing progress is a `Guide`.
-A run is one invocation of an agent; agents that its tools start are sub-agents of it.
+A run is one invocation of an agent; agents that its tools start are sub-agents of the run.
 """
 
 from collections.abc import AsyncGenerator
@@ -51,13 +51,13 @@ _CONTROL_FLOW = (InterruptException, ContextWindowOverflowException, MaxTokensRe
 class _Invocation(NamedTuple):
     run: GuardedRun
     warnings: list[str]
-    """For the next model call."""
+    """Warnings for the next model call."""
 
 
 class SwitchgearInterventions(Plugin, InterventionHandler):
     """Guards the model calls, the tool calls and the progress of agents, which share circuits and budget.
 
-    `fallback` is the model that answers while the circuit of an agent's own model refuses; it has a
+    `fallback` is the model that is called while the circuit of an agent's own model refuses; it has a
     circuit of its own. The other options are those of every agent framework: `GuardOptions`.
     """
 
@@ -113,7 +113,7 @@ class SwitchgearInterventions(Plugin, InterventionHandler):
                         ending.read(chunk)
                     if isinstance(event, ModelStopReason):
                         if ending.is_missing and event["stop"][0] != "cancelled":
-                            call.failed(TRUNCATED)  # Strands takes it for the end of the turn
+                            call.failed(TRUNCATED)  # Strands treats this as the end of the turn
                         _read(call, event)
                         content = event.message["content"]
                         calls = any("toolUse" in block for block in content)
@@ -161,10 +161,10 @@ guard = SwitchgearInterventions
 
 
 class _MessageEnd:
-    """Notes whether the stream of a model gave the reason of its end.
+    """Checks whether the stream of a model contained a stop reason.
 
-    Some models of Strands write a message stop even if the stream was cut off: a copy of the model shows the
-    reason that it is made of. The Responses API reports usage with the end, and only then.
+    Some models of Strands write a message stop even if the stream was cut off; a copy of the model shows the
+    reason in it. The Responses API reports usage with the end, and only then.
     """
 
     def __init__(self, model: Model) -> None:
@@ -192,18 +192,18 @@ class _MessageEnd:
         return watched
 
     def read(self, chunk: dict[str, Any]) -> None:
-        """The next chunk, as Strands has it."""
+        """Read the next chunk, in the format of Strands."""
         if "contentBlockStart" in chunk:
             self._is_empty = False
         if self._last in chunk:
             self.is_missing = self._reason in {None, "end_turn"} or (
-                # Written if the last event had no candidate; a reason of the provider is no plain text.
+                # Strands writes a plain text if the last event had no candidate; real reasons are enums.
                 self._is_gemini and self._is_empty and type(self._reason) is str
             )
 
 
 _STOP_FORMATS = {"OpenAIModel": "format_chunk", "GeminiModel": "_format_chunk"}
-"""The methods of models that write a message stop; without a reason it is "end_turn" or `None`."""
+"""The methods of models that write a message stop; without a reason they write "end_turn" or `None`."""
 
 
 def _name(model: Model) -> ModelName:
@@ -217,7 +217,7 @@ def _read(call: ModelCall, event: ModelStopReason) -> None:
     usage = event.usage
     read, write = usage.get("cacheReadInputTokens", 0), usage.get("cacheWriteInputTokens", 0)
     sent, answered = usage["inputTokens"], usage["outputTokens"]
-    if sent + answered != usage["totalTokens"]:  # some providers count the cache apart
+    if sent + answered != usage["totalTokens"]:  # some providers count cached tokens separately
         sent += read + write
     call.used(sent, answered, cache_read=read, cache_write=write)
 

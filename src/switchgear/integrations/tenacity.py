@@ -32,9 +32,9 @@ class retry_unless_refused(retry_base):  # noqa: N801  named as tenacity names i
 
 
 class wait_for_circuit(wait_base):  # noqa: N801
-    """Wait as `wait` decides (default: not at all), after a refusal at least `retry_after_s`.
+    """Wait as `wait` decides (default: not at all), but at least `retry_after_s` after a refusal.
 
-    For retries that include refusals: with `stop_if_refused` only those that end by themselves.
+    For retries that include refusals; `stop_if_refused` excludes those that do not end by themselves.
     """
 
     def __init__(self, wait: _BaseWait | None = None) -> None:
@@ -48,7 +48,7 @@ class wait_for_circuit(wait_base):  # noqa: N801
 
 
 class stop_if_refused(stop_base):  # noqa: N801
-    """Stop after a refusal until a manual reset, or one longer than `longer_than_s`.
+    """Stop after a refusal until a manual reset, or for longer than `longer_than_s` seconds.
 
     Combine it with your own limit: `stop_if_refused(60) | stop_after_attempt(5)`.
     """

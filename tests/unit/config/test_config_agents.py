@@ -91,6 +91,6 @@ def test_every_key_is_in_the_schema() -> None:
         ("interventions", Interventions._fields),
         ("timeouts", Timeouts._fields),
     ):
-        keys = {*fields, *map(problems.written, fields)}
+        keys = {*fields, *map(problems.key_of, fields)}
         assert sections[section]["properties"].keys() == keys
     assert sections["interventions"]["properties"]["escalate"]["type"] == ["string", "null"]

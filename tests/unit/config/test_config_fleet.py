@@ -280,7 +280,7 @@ def test_the_schema_has_the_sections_with_all_their_keys() -> None:
     found = config_schema()["properties"]
     assert found["breakers"]["properties"].keys() == CATEGORIES.keys() | ALIASES.keys()
     for name, make in CATEGORIES.items():
-        keys = {*fields_of(make), *map(problems.written, fields_of(make))}
+        keys = {*fields_of(make), *map(problems.key_of, fields_of(make))}
         assert found["breakers"]["properties"][name]["properties"].keys() == keys
     enabled = found["breakers"]["properties"]["budget"]["properties"]["enabled"]
     assert enabled == {"type": "boolean", "default": True}

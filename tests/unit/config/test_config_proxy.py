@@ -62,7 +62,7 @@ def test_amounts_are_in_dollars_and_paths_relative_to_the_file(tmp_path: Path) -
         ("{upstreams: {mine: {url: 'http://h'}}}", "name its protocol"),
         ("{upstreams: {mine: {protocol: openai}}}", "needs the key 'url'"),
         ("{upstreams: {openai: {url: 'ftp://h'}}}", "must be a URL"),
-        ("{upstreams: {openai: {url: 'https://u:geheim@h'}}}", "must hold no password"),
+        ("{upstreams: {openai: {url: 'https://u:geheim@h'}}}", "must not contain a password"),
         ("{upstreams: {openai: {ulr: 'https://h'}}}", "did you mean 'url'"),
         ("{fallbacks: {anthropic: [openai]}}", "it has the protocol openai, not anthropic"),
         ("{fallbacks: {anthropic: [nowhere]}}", "it must be an upstream"),

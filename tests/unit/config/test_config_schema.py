@@ -132,7 +132,7 @@ def test_the_schema_has_every_registered_kind_with_every_field(part: str) -> Non
     bare, mapping = SCHEMA["$defs"][part]["oneOf"]
     assert mapping["properties"].keys() == KINDS[part].keys()
     for name, kind in KINDS[part].items():
-        written = {problems.written(field) for field in fields_of(kind)}
+        written = {problems.key_of(field) for field in fields_of(kind)}
         keys = mapping["properties"][name]["properties"].keys()
         assert keys == written | fields_of(kind).keys()
         assert mapping["properties"][name]["description"]

@@ -42,16 +42,16 @@ def test_names_are_reported_once_and_everything_at_first_and_now_and_then(
     with Panel("memory:") as panel:
         feed = ChangeFeed(panel.store, seen.append)
         was_current = feed.is_current
-        feed.look()
+        feed.read_changes()
         assert (was_current, feed.is_current) == (False, True)
-        feed.look()
+        feed.read_changes()
         panel.order("session/a", by="ada", why="x", mode=Mode.HELD_OPEN)
         panel.order("provider/b", by="ada", why="x", mode=Mode.HELD_OPEN)
-        feed.look()
-        feed.look()
+        feed.read_changes()
+        feed.read_changes()
         assert seen == [None, {"session/a", "provider/b"}]
         monkeypatch.setattr(changes, "ALL_S", -1.0)
-        feed.look()
+        feed.read_changes()
         assert seen[2:] == [None]
 
 

@@ -23,7 +23,7 @@ from unit.proxy_stage import FakeUpstream, answers, message, process, reply
         ),
         (["--upstream", "openai"], "it must be NAME=URL"),
         (["--upstream", "mine=http://h"], "name its protocol"),
-        (["--upstream", "openai=http://u:secret@h"], "must hold no password"),
+        (["--upstream", "openai=http://u:secret@h"], "must not contain a password"),
         (["--fallback", "openai=nowhere"], "NAME=NAME of two upstreams"),
         (["--fallback", "openai=anthropic"], "the same protocol"),
         (["--key", "openai=NO_SUCH_VARIABLE"], "the variable must hold a key"),

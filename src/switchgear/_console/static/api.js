@@ -41,7 +41,7 @@ export async function post(path, body) {
   return (await answer(response)).json();
 }
 
-// Follows the stream for as long as the page is open; resumes behind the last event.
+// Follows the stream while the page is open; resumes after the last event.
 export function follow(onMessage, onState) {
   let cursor = "", ended = false, wait = 500, control = null;
   async function once() {

@@ -94,7 +94,7 @@ async function begin() {
       if (connections++) loadCircuits().catch((error) => { store.error = error.message; changed(); });
     }
     store.connected = connected; store.why = why;
-    if (status === 401) { clearInterval(timer); api.signOut(); store.role = null; store.error = "This token is not valid any more."; }
+    if (status === 401) { clearInterval(timer); api.signOut(); store.role = null; store.error = "This token is no longer valid."; }
     changed();
   });
 }
@@ -111,7 +111,7 @@ function onMessages(messages) {
   changed();
 }
 
-// An item of *Now* that an update of its circuit carries is shown at once; the list itself follows.
+// An update of a circuit may contain an item of *Now*, which is shown at once, before the list is loaded.
 function patch(row) {
   if (!store.now || row.name.startsWith("loop/")) return;
   const others = store.now.attention.filter((item) => item.kind !== "circuit" || item.name !== row.name);
@@ -169,7 +169,7 @@ const scoreOf = (score) => score.threshold < 10 ? `${number(score.points)}/${num
 const Empty = ({ children }) => html`<p class="empty">${children}</p>`;
 const Trouble = ({ error }) => error ? html`<p class="note error" role="alert">${error}</p>` : null;
 const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
-// Where the page was not loaded over TLS or from this machine, browsers have no clipboard but this.
+// Without TLS, and not on this machine, browsers have no other access to the clipboard.
 function copySelected(text) {
   const area = document.createElement("textarea"), last = document.activeElement;
   area.value = text;
@@ -682,7 +682,7 @@ function App() {
       <div class="tools"><label><span class="hidden">Search</span><input type="search" id="search" placeholder="Search (/)" value=${query().get("q") || ""} onInput=${(e) => setQuery("q", e.target.value)} /></label>
         <button class="plain" onClick=${theme} aria-label="Switch between light and dark">◐</button><button class="plain" onClick=${() => { store.help = true; changed(); }} aria-label="Keyboard shortcuts">?</button>
         <span class="row small" title=${connected ? "connected" : why}><span class=${`lamp ${connected ? "on" : "off"}`}></span><span class="hidden">${connected ? "live" : "not connected"}</span>${role === "operator" ? "operator" : "read-only"}</span></div></div></header>
-    <main id="main" tabindex="-1">${!connected && why ? html`<p class="note" role="status">Not connected: ${why}. What is shown may be old.</p>` : null}<${Trouble} error=${error} />
+    <main id="main" tabindex="-1">${!connected && why ? html`<p class="note" role="status">Not connected: ${why}. The data shown may be outdated.</p>` : null}<${Trouble} error=${error} />
       ${notice ? html`<p class="note good" role="status">${notice}</p>` : null}<${Page} key=${section + name} ...${props} /></main>
     <footer>${store.now ? store.now.store : ""}</footer>
     ${dialog ? html`<${Confirm} dialog=${dialog} />` : null}${help ? html`<${Help} />` : null}`;

@@ -32,7 +32,7 @@ export function Lines({ series, data, label, time = true, height = 190, range = 
   return html`<div class="chart" ref=${place} role="img" aria-label=${label}></div>`;
 }
 
-// What state a circuit was in, from its events; before the first one it was in the state that this one ended.
+// The states of a circuit by its events; before the first event, the state that this event ended.
 export function Timeline({ events, now_s, state, cooled_s }) {
   if (!events.length) return html`<p class="dim">No event is stored: the circuit has not changed its state.</p>`;
   const first = events[0], long = Math.max(now_s - first.at_s, 1), width = 1000, lead = 60;
@@ -62,7 +62,7 @@ export function Timeline({ events, now_s, state, cooled_s }) {
   </figure>`;
 }
 
-// Tasks in columns: each one right of everything that it needs.
+// Tasks in columns: each task is to the right of all tasks that it needs.
 export function TaskGraph({ tasks, onOpen }) {
   const byName = new Map(tasks.map((task) => [task.name, task])), depth = new Map();
   const deep = (name, seen) => {

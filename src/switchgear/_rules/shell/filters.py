@@ -323,7 +323,7 @@ def _reverse(rest: list[str], text: str) -> str | None:
 
 
 def _translate(rest: list[str], text: str) -> str | None:
-    """`tr a b`, `tr -d a`, `tr -s a`."""
+    """The output of `tr a b`, `tr -d a` or `tr -s a`."""
     options = [word for word in rest if word.startswith("-") and len(word) > 1]
     sets = [_char_set(word) for word in rest if word not in options]
     if options in (["-d"], ["--delete"]) and len(sets) == 1:
@@ -390,7 +390,7 @@ def _text(data: bytes) -> str:
 
 
 def _cut_fields(rest: list[str], text: str) -> str | None:
-    """`cut -d: -f2`: a field by its number; `cut -c4-`: the characters from a column on."""
+    """The output of `cut -d: -f2` (a field by its number) or `cut -c4-` (the characters from a column on)."""
     char, number, columns = "\t", "", ""
     for option, value in with_next(rest):
         if option.startswith("-d"):
@@ -426,7 +426,7 @@ def _last(line: str) -> str:
 
 
 def _fields(rest: list[str], text: str) -> str | None:
-    """`awk '{print $2}'`."""
+    """The output of `awk '{print $2}'`."""
     plain = operands(rest)
     code = plain[0].replace(" ", "") if plain else ""
     _, found, behind = code.partition("{print")  # the lines that it selects do not matter
@@ -443,7 +443,7 @@ def _fields(rest: list[str], text: str) -> str | None:
 
 
 def _sed(rest: list[str], text: str) -> str | None:
-    """`sed s/a/b/g` with plain texts, and some of the lines (`sed 1,2d`, `sed -n 3p`)."""
+    """The output of `sed s/a/b/g` with plain texts, or of selected lines (`sed 1,2d`, `sed -n 3p`)."""
     if rest[:1] == ["-e"]:
         rest = rest[1:]
     if len(rest) == 2 and rest[0] == "-n" and rest[1][:1] == "/" and rest[1].endswith("/p"):

@@ -23,7 +23,7 @@ from switchgear._rules.shell.words import (
     DEEPEST,
     LONGEST_PATH,
     MARKS,
-    MOST_LOOKS,
+    MOST_LOOKUPS,
     STREAM,
     UNKNOWN,
     Setting,
@@ -66,7 +66,7 @@ _ECHO_OPTIONS = frozenset(("-n", "-e", "-E", "-ne", "-en", "-nE"))
 
 
 class Redirect(NamedTuple):
-    """`> file`, `< file`; here documents are `<<<`, whose target is the text."""
+    """A redirection such as `> file` or `< file`; a here document has `<<<` and its text as the target."""
 
     op: str
     target: str
@@ -154,7 +154,7 @@ def _read(text: str, setting: Setting, depth: int, given: str | None = None) -> 
     if setting.work is None:
         setting = setting._replace(work=Work())
     if setting.work is not None:
-        setting.work.take_text(text)
+        setting.work.count_text(text)
     if "\0" in text:
         raise TooLong("a NUL character, which no shell can read")
     for mark in MARKS:
@@ -220,7 +220,7 @@ class _Reader(WordReader):
             char = text[self._at]
             if char in _BLANK:
                 self._at += 1
-                self._work.take_step()
+                self._work.count_step()
             elif text.startswith("\\\n", self._at):
                 self._at += 2
             elif char == "#":
@@ -231,7 +231,7 @@ class _Reader(WordReader):
             elif char in "<>" and self._next() != "(":
                 self._redirect()
             else:
-                self._take_words()
+                self._read_words()
         self._end()
 
     def _run(self, text: str) -> str:
@@ -261,7 +261,7 @@ class _Reader(WordReader):
 
         `given` is the input of its first command.
         """
-        self._work.take_step(20)  # about the cost of a new reader
+        self._work.count_step(20)  # about the cost of a new reader
         setting = self._setting._replace(
             cwd=self._cwd,
             env={**self._setting.env, **self._variables, "OLDPWD": self._before_cd, **env},
@@ -277,7 +277,7 @@ class _Reader(WordReader):
         return inner
 
     def _add_command(self, command: ShellCommand) -> None:
-        self._work.take_command()
+        self._work.count_command()
         self.commands.append(command)
 
     def _operator(self, char: str) -> None:
@@ -286,7 +286,7 @@ class _Reader(WordReader):
         if char == "(" and is_name and self._defines_function():
             return
         self._at += 1
-        self._work.take_step()
+        self._work.count_step()
         if char == "&" and following == ">":  # &> file
             self._redirect()
             return
@@ -308,10 +308,10 @@ class _Reader(WordReader):
         if self._text[at : at + 1] != ")":
             return False
         self._at = at + 1
-        self._take_body(self._words.pop())
+        self._read_body(self._words.pop())
         return True
 
-    def _take_body(self, name: str) -> None:
+    def _read_body(self, name: str) -> None:
         text, at = self._text, self._at
         while text[at : at + 1] in {" ", "\t", "\n", "\r"}:
             at += 1
@@ -400,7 +400,7 @@ class _Reader(WordReader):
         if parts is None:
             return None
         text = "".join(parts)
-        self._work.take_value(text)
+        self._work.count_value(text)
         return text
 
     def _note_written(self, command: ShellCommand, shown: str | None) -> None:
@@ -455,9 +455,9 @@ class _Reader(WordReader):
         if whole in self._files:
             return self._text_in(whole)
         names_in = self._setting.names_in
-        if names_in is None or UNKNOWN in whole or self._work.looks >= MOST_LOOKS:
+        if names_in is None or UNKNOWN in whole or self._work.lookups >= MOST_LOOKUPS:
             return None
-        self._work.looks += 1
+        self._work.lookups += 1
         return names_in(whole)
 
     def _without_reserved(self, words: list[str], redirects: list[Redirect]) -> list[str]:
@@ -487,7 +487,7 @@ class _Reader(WordReader):
             return []
         if first == "function" and len(words) > 1:
             at = self._at
-            self._take_body(words[1])
+            self._read_body(words[1])
             self._at = at
             return words[2:] if words[2:3] != ["{"] else words[3:]
         return words
@@ -611,9 +611,9 @@ class _Reader(WordReader):
 
     def _is_folder(self, path: str) -> bool:
         is_folder = self._setting.is_folder
-        if is_folder is None or UNKNOWN in path or self._work.looks >= MOST_LOOKS:
+        if is_folder is None or UNKNOWN in path or self._work.lookups >= MOST_LOOKUPS:
             return True
-        self._work.looks += 1
+        self._work.lookups += 1
         return is_folder(path)
 
     def _snapshot(self) -> Mapping[str, str]:
@@ -623,10 +623,10 @@ class _Reader(WordReader):
         return self._variables_copy
 
     def _assign(self, name: str, word: str) -> None:
-        """`NAME=value`, `NAME+=more`."""
+        """Set a variable for `NAME=value` or `NAME+=more`."""
         before = self._variables.get(name, "") if word.startswith(f"{name}+") else ""
         value = before + word.partition("=")[2]
-        self._work.take_value(value)
+        self._work.count_value(value)
         self._variables[name] = value
         self._variables_copy = None
         if self._secrets:
@@ -636,7 +636,7 @@ class _Reader(WordReader):
 
     def _redirect(self) -> None:
         start = self._at
-        self._work.take_step()
+        self._work.count_step()
         while self._at - start < 3 and self._text[self._at : self._at + 1] in {*"<>&|"}:
             self._at += 1
         if self._text.startswith("<<-", start):
@@ -684,13 +684,13 @@ class _Reader(WordReader):
             found = self._text.find(f"\n{end}\n", self._at)
             if found < 0 and self._text.endswith(f"\n{end}"):
                 found = len(self._text) - len(end) - 1
-            text = self._take_until(found)
+            text = self._read_until(found)
             self._at += len(end) + 1 if found >= 0 else 0
             return text
         lines: list[str] = []
         while self._at < len(self._text):
-            self._work.take_step()
-            line = self._take_until(self._text.find("\n", self._at)).lstrip("\t")
+            self._work.count_step()
+            line = self._read_until(self._text.find("\n", self._at)).lstrip("\t")
             if line == end:
                 break
             lines.append(line)
@@ -713,7 +713,7 @@ class _Reader(WordReader):
                 if self._names_read and not self.line_values:
                     self._reads_lines(op, target)
 
-    def _take_words(self) -> None:
+    def _read_words(self) -> None:
         """Read one word of the text and add the words that it expands to, which may be none."""
         start = self._at
         raw, quoted = self._word()
@@ -727,16 +727,16 @@ class _Reader(WordReader):
         if self._stars_match_dots:
             found = [word.replace("*", ANY) for word in found]
         self._words.extend(found)
-        self._work.take_step(len(found))
+        self._work.count_step(len(found))
         if len(self._words) > MOST_WORDS:
             raise TooLong(f"more than {MOST_WORDS} words in one command")
         if self._at == start:  # nothing was read: no word begins with this character
             self._at += 1
 
     def _array(self, name: str) -> None:
-        """`name=(a b c)`."""
+        """Set an array for `name=(a b c)`."""
         self._at += 1
-        inner = self._take_until(self._closing("()"))
+        inner = self._read_until(self._closing("()"))
         self._inner(f": {inner}")
         for command in reversed(self.commands):
             if command.words[:1] == (":",):

@@ -22,7 +22,7 @@ MOST_CHARACTERS = 400_000
 MOST_STEPS = 60_000
 """Maximum special characters (blanks, quotes, dollars) and words of all texts of one call."""
 MOST_COMMANDS = 3_000
-MOST_LOOKS = 64
+MOST_LOOKUPS = 64
 """Maximum number of files and folders that are looked up for one call."""
 DEEPEST = 12
 """Maximum nesting of commands in commands, and of defaults in defaults."""
@@ -59,34 +59,34 @@ class TooLong(ValueError):
 
 
 class Work:
-    """Counts what one call has cost so far; every `take_*` raises `TooLong` beyond its limit.
+    """Counts what one call has cost so far; every `count_*` raises `TooLong` beyond its limit.
 
     Used by one thread, for one call.
     """
 
-    __slots__ = ("characters", "commands", "filled_in", "looks", "steps")
+    __slots__ = ("characters", "commands", "filled_in", "lookups", "steps")
 
     def __init__(self) -> None:
-        self.characters = self.commands = self.filled_in = self.looks = self.steps = 0
+        self.characters = self.commands = self.filled_in = self.lookups = self.steps = 0
 
-    def take_text(self, text: str) -> None:
+    def count_text(self, text: str) -> None:
         """Count another text to read."""
         self.characters += len(text)
         if self.characters > MOST_CHARACTERS:
             raise TooLong(f"shell text of more than {MOST_CHARACTERS} characters")
 
-    def take_step(self, count: int = 1) -> None:
+    def count_step(self, count: int = 1) -> None:
         """Count characters that are read one by one."""
         self.steps += count
         if self.steps > MOST_STEPS:
             raise TooLong(f"more than {MOST_STEPS} shell words and special characters in one call")
 
-    def take_command(self) -> None:
+    def count_command(self) -> None:
         self.commands += 1
         if self.commands > MOST_COMMANDS:
             raise TooLong(f"more than {MOST_COMMANDS} commands in one call")
 
-    def take_value(self, value: str) -> None:
+    def count_value(self, value: str) -> None:
         """Count the value of a variable or substitution."""
         self.filled_in += len(value)
         if self.filled_in > MOST_FILLED_IN:
@@ -170,7 +170,7 @@ class WordReader:
                 parts.append(span)
                 if self._at >= len(self._text):
                     break
-            self._work.take_step()
+            self._work.count_step()
             char = self._text[self._at]
             following = self._next()
             if char == "<" and following == "(":
@@ -178,12 +178,12 @@ class WordReader:
                 parts.append(self._in_parentheses())
             elif char == ">" and following == "(":
                 self._at += 2
-                self._outputs.append(self._take_until(self._closing("()")))
+                self._outputs.append(self._read_until(self._closing("()")))
                 parts.append(STREAM)
             elif char == "(" and self._at > start and self._text[self._at - 1] in _GLOBBING:
                 self._at += 1  # @(a|b), !(a): any text
                 parts[-1] = parts[-1][:-1]
-                self._take_until(self._closing("()"))
+                self._read_until(self._closing("()"))
                 parts.append("*")
             elif char in ENDS:
                 break
@@ -224,9 +224,9 @@ class WordReader:
         self._at += 1
         if not plain:
             return self._double('"')
-        return self._ansi() if is_dollar else self._take_until(self._text.find("'", self._at))
+        return self._ansi() if is_dollar else self._read_until(self._text.find("'", self._at))
 
-    def _take_until(self, end: int) -> str:
+    def _read_until(self, end: int) -> str:
         """The text up to a position; moves after that position."""
         end = len(self._text) if end < 0 else end
         found = self._text[self._at : end]
@@ -239,7 +239,7 @@ class WordReader:
         mask = self._mask(_IN_BRACKETS[pair])
         at = mask.find(_STOP, self._at)
         while at >= 0:
-            self._work.take_step()
+            self._work.count_step()
             char, behind = text[at], at + 1
             if char == "\\":
                 behind += 1
@@ -286,7 +286,7 @@ class WordReader:
             parts.append(self._span(_IN_DOUBLE))
             if self._at >= len(self._text):
                 break
-            self._work.take_step()
+            self._work.count_step()
             char = self._text[self._at]
             if char == end:
                 self._at += 1
@@ -307,7 +307,7 @@ class WordReader:
         """$'…': escapes as in C."""
         parts: list[str] = []
         while self._at < len(self._text) and self._text[self._at] != "'":
-            self._work.take_step()
+            self._work.count_step()
             char = self._text[self._at]
             self._at += 1
             if char == "\\":
@@ -337,7 +337,7 @@ class WordReader:
     def _value(self) -> str:
         """The value of a `$…` or a `` `…` ``. Raises `TooLong` if all values together are too long."""
         value = self._expansion()
-        self._work.take_value(value)
+        self._work.count_value(value)
         return value
 
     def _expansion(self) -> str:
@@ -350,7 +350,7 @@ class WordReader:
             return self._in_parentheses()
         if following == "{":
             self._at += 2
-            return self._in_braces(self._take_until(self._closing("{}")))
+            return self._in_braces(self._read_until(self._closing("{}")))
         self._at += 1
         if following.isalpha() or following == "_":
             start = self._at
@@ -367,10 +367,10 @@ class WordReader:
         end = self._text.find("`", start)
         while end > start and self._text[end - 1] == "\\":
             end = self._text.find("`", end + 1)
-        return self._take_until(end).replace("\\`", "`").replace("\\\\", "\\").replace("\\$", "$")
+        return self._read_until(end).replace("\\`", "`").replace("\\\\", "\\").replace("\\$", "$")
 
     def _argument(self, name: str) -> str:
-        """`$1`, `$@`: arguments of a function or a `bash -c`; at the top level there are none."""
+        """The value of `$1` or `$@` in a function or a `bash -c`; empty at the top level."""
         if name != "0" and name.isdigit() and "shift" in self._text:  # any argument, after shifts
             given = self._argument("@").split(_SPLIT)
             return choice(given) if len(given) > 1 else given[0]
@@ -384,7 +384,7 @@ class WordReader:
         """The value of `$(…)`, `$((…))` or `<(…)`, starting at the parenthesis."""
         self._at += 1
         start = self._at
-        inner = self._take_until(self._closing("()"))
+        inner = self._read_until(self._closing("()"))
         if (
             inner.startswith("(")
             and inner.endswith(")")
@@ -396,7 +396,7 @@ class WordReader:
         return self._run(inner)
 
     def _in_braces(self, inner: str) -> str:
-        """`${NAME}` and its modifications."""
+        """The value of `${NAME}`, also with an operator such as `${NAME:-default}`."""
         if inner.startswith("!") and len(inner) > 1:
             if inner in {"!#", "!@", "!*"}:  # the last argument
                 return self._argument("@").split(_SPLIT)[-1]
@@ -433,7 +433,7 @@ class WordReader:
         """The text of a default, with its variables replaced."""
         if self._level >= DEEPEST:
             raise TooLong(f"variables nested deeper than {DEEPEST} levels")
-        self._work.take_text(text)
+        self._work.count_text(text)
         outer = self._text, self._at, self._masks
         self._text, self._at, self._masks = text, 0, {}
         self._level += 1
@@ -501,7 +501,7 @@ def _number(digits: str, base: int) -> int:
 
 
 def _element(value: str, index: str) -> str:
-    """`${a[@]}`, `${a[1]}` of an array."""
+    """The value of `${a[@]}` or `${a[1]}` for an array."""
     parts = value.split(_SPLIT)
     if index in {"@", "*"} or not index.lstrip("-").isdecimal() or len(index) > 6:
         return value
@@ -510,7 +510,7 @@ def _element(value: str, index: str) -> str:
 
 
 def _alter_parameter(value: str, how: str) -> str:
-    """`${NAME#a}`, `${NAME%a}`, `${NAME,,}`, `${NAME//a/b}`, `${NAME:1:3}`."""
+    """The value of `${NAME#a}`, `${NAME%a}`, `${NAME,,}`, `${NAME//a/b}` or `${NAME:1:3}`."""
     kind, plain = how[:1], how.lstrip("#%")
     if kind in {"#", "%"}:
         return _without(value, plain, is_front=kind == "#", is_longest=how[1:2] == kind)
@@ -605,7 +605,7 @@ def _once(word: str) -> list[str]:
 
 
 def _sequence(inner: str) -> list[str]:
-    """`{1..3}`, `{a..c}`; empty for anything else."""
+    """The words of a sequence such as `{1..3}` or `{a..c}`; empty for anything else."""
     first, dots, last = inner.partition("..")
     last = last.partition("..")[0]
     if not dots or not first or not last:
