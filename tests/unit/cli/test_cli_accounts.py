@@ -45,7 +45,7 @@ def test_what_was_reserved_there_is_settled_here_and_the_account_continues(tmp_p
     with empty(clock, tmp_path) as here:
         done = run(here, "import", "-", given=lines_of(there))
         assert done.output.splitlines()[1] == (
-            "2 accounts imported, 0 kept unchanged (those in the store are as new or newer, or are others)"
+            "2 accounts imported, 0 kept unchanged (those in the store are as new or newer, or differ)"
         )
         assert lines_of(here) == lines_of(there)
         assert here.budgets.settle(taken.path, 150) == 150

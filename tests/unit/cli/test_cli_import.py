@@ -64,7 +64,7 @@ def test_what_was_exported_is_taken_with_its_events() -> None:
     done = run(empty, "import", "-", given=b"\n".join(LINES) + b"\n")
     assert done.output == (
         "4 circuits imported, 0 kept unchanged (as new or newer)\n"
-        "3 accounts imported, 0 kept unchanged (those in the store are as new or newer, or are others)\n"
+        "3 accounts imported, 0 kept unchanged (those in the store are as new or newer, or differ)\n"
     )
     assert [line.encode() for line in export_lines(empty, "*")] == LINES
 
@@ -80,7 +80,7 @@ def test_a_circuit_that_changed_in_the_meantime_is_kept() -> None:
     done = run(panel, "import", "-", given=b"\n".join(LINES))
     assert done.output == (
         "0 circuits imported, 4 kept unchanged (as new or newer)\n"
-        "0 accounts imported, 3 kept unchanged (those in the store are as new or newer, or are others)\n"
+        "0 accounts imported, 3 kept unchanged (those in the store are as new or newer, or differ)\n"
     )
     assert panel.breaker("c").totals.failed == 2
 
