@@ -221,7 +221,7 @@ def test_force_admits_again_what_an_operator_skipped(desk: Desk) -> None:
 
 
 def test_abort_stops_every_agent_at_work(desk: Desk) -> None:
-    assert desk.run(SPAWN, "--do", "abort").output == "1 agent stopped at the next step\n"
+    assert desk.run(SPAWN, "--do", "abort").output == "1 agent will stop at the next step\n"
     assert (desk.notes().stop or "").startswith("The batch was aborted by an operator.")
     assert desk.phase(SESSION) == "open", "the next hook counts a closed circuit as a release"
 

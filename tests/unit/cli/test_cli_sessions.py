@@ -208,7 +208,7 @@ def test_an_ended_session_is_reported_as_ended(project: Project) -> None:
     assert "ended at" in run("intervene", FIRST).output
     refused = run("intervene", FIRST, "--do", "nudge")
     assert refused.exit_code == 2
-    assert "--do nudge is not possible any more" in refused.stderr
+    assert "--do nudge is no longer possible" in refused.stderr
     assert run("sessions").output == (
         "No guarded session is active; 1 ended session: `switchgear sessions --all`.\n"
     )
