@@ -92,7 +92,7 @@ def test_a_budget_is_closed_by_an_operator_and_its_account_stays(panel: Panel) -
     budgets.open("shop/wave", 4_000_000)
     budgets.charge("shop/wave", 1_500_000)
     closed = run("budgets", "close", "shop/wave", "--by", "ada").stdout
-    assert closed == "shop/wave is closed; $2.50 were left and return to shop\n"
+    assert closed == "shop/wave is closed; $2.50 unspent, returned to shop\n"
     assert budgets.free_micros("shop") == 8_500_000
     with pytest.raises(BudgetRefused, match="there is no such budget"):
         budgets.reserve("shop/wave", 1)
@@ -101,7 +101,7 @@ def test_a_budget_is_closed_by_an_operator_and_its_account_stays(panel: Panel) -
     assert [line.split()[2] for line in lines] == ["opened", "charged", "closed"]
     assert lines[-1].endswith("closed $2.50 shop/wave by ada")
     assert json.loads(run("budgets", "show", "shop/wave", "--json").stdout)["nodes"] == []
-    assert run("budgets", "close", "shop").stdout == "shop is closed; $8.50 were left\n"
+    assert run("budgets", "close", "shop").stdout == "shop is closed; $8.50 unspent\n"
     assert run("budgets", "audit", "shop").exit_code == 0
 
 
