@@ -1,4 +1,4 @@
-"""The templates and the colours of the reports: values are escaped, control characters shown as escapes."""
+"""The templates and the colours of the reports. Values are escaped; control characters are shown as escapes."""
 
 from functools import cache, partial
 from typing import Any
@@ -48,7 +48,7 @@ _FACTS = (
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("switchgear._report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -56,11 +56,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    made.globals.update({name: getattr(facts, name) for name in _FACTS})
-    made.globals.update(charts=charts, design=Markup(DESIGN))  # noqa: S704  our own
-    made.filters["mapping"] = facts.mapping
-    made.filters["short"] = partial(facts.text, longest=100)
-    return made
+    environment.globals.update({name: getattr(facts, name) for name in _FACTS})
+    environment.globals.update(charts=charts, design=Markup(DESIGN))  # noqa: S704  our own
+    environment.filters["mapping"] = facts.mapping
+    environment.filters["short"] = partial(facts.text, longest=100)
+    return environment
 
 
 def _finalize(value: Any) -> Any:

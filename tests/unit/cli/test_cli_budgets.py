@@ -159,7 +159,7 @@ def test_locks_are_shown_with_holder_and_waiters(panel: Panel) -> None:
     first, second = run("locks").stdout.splitlines()
     assert first.startswith("db: ada for ")
     assert first.endswith("token 1")
-    assert second.startswith("  1. bob waits for ")
+    assert second.startswith("  1. bob has waited for ")
     [told] = json.loads(run("locks", "--json").stdout)
     assert told["holder"]["owner"] == "ada"
     assert [one["owner"] for one in told["waiting"]] == ["bob"]
