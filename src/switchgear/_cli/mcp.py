@@ -22,7 +22,7 @@ from switchgear._system.login import login_name
 
 @click.command()
 @store_options
-def mcp() -> int:
+def mcp() -> None:
     """Serve the Model Context Protocol on stdin and stdout, for the agent that starts it.
 
     Tools: why_refused, what_was_tried, request_more and request_status. None of them can change a
@@ -41,7 +41,6 @@ def mcp() -> int:
     with open_session(acts=False, applying=False) as session:
         answers = GuardAnswers(session.panel, whole_project(os.getcwd()))  # noqa: PTH109
         create_server(answers).run("stdio")
-    return 0
 
 
 @click.group(cls=Branch)
@@ -52,7 +51,7 @@ def requests() -> None:
 @requests.command("list", short_help="List the unanswered requests.")
 @click.option("--all", "everything", is_flag=True, help="Also list answered requests.")
 @reader_options
-def list_requests(*, everything: bool, as_json: bool) -> int:
+def list_requests(*, everything: bool, as_json: bool) -> None:
     """List the unanswered requests, the oldest first."""
     with open_session(reading=True) as session:
         rows = all_requests(session.panel.store.transact)
@@ -60,11 +59,10 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
     waiting = sum(row.state == OPEN for row in rows)
     total = "No requests are waiting."
     if waiting:
-        many = plural(waiting, "request")
-        total = f"{many} waiting; answer: switchgear requests answer ID --grant"
+        count = plural(waiting, "request")
+        total = f"{count} waiting; answer: switchgear requests answer ID --grant"
     lines = [*map(request_line, shown), total]
     say_result([row._asdict() for row in shown], lines, as_json=as_json, longest=1000)
-    return 0
 
 
 @requests.command("answer", short_help="Grant or deny a request.")
@@ -75,7 +73,7 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
 )
 @store_options
 @token_option
-def answer(request_id: str, why: str, *, grant: bool | None) -> int:
+def answer(request_id: str, why: str, *, grant: bool | None) -> None:
     """Grant or deny the request ID; the agent reads the answer at its next step.
 
     Granted time extends the session's time limit, if it has one. Granting money does not raise the
@@ -94,4 +92,3 @@ def answer(request_id: str, why: str, *, grant: bool | None) -> int:
         say(clean(f"{request.id}: {request.wish} {request.state}", 300))
         if request.state == GRANTED:
             say(clean(granted(session.transact, request), 300))
-    return 0

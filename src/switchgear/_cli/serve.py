@@ -25,7 +25,7 @@ from switchgear._stores.url import default_file, keep_out_of_git
 # ruff: noqa: PTH100, PTH103, PTH109, PTH118, PTH120, PTH123
 
 DEFAULT_PORT = 4737
-LOOPBACK = "127.0.0.1"
+
 TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
 OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 
@@ -39,7 +39,7 @@ OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 )
 @click.option(
     "--host",
-    default=LOOPBACK,
+    default=HOST,
     help="Address on which the API and the page listen; hooks are answered on 127.0.0.1 only.",
 )
 @click.option(

@@ -15,12 +15,12 @@ from switchgear._report.facts import (
     Done,
     kind_name,
     money,
-    percent,
     phase_name,
     short_money,
     span,
     tone,
 )
+from switchgear._text.formats import percent
 
 VOID = frozenset({"br", "meta", "col"})
 
@@ -191,7 +191,7 @@ def heat(
     kinds = kinds[: len(DASHES)]
     hottest = max((r.heat for done in iterations for r in done.readings), default=0.0)
     plot = Plot(WIDE, 210, len(iterations), max(1.08, min(hottest, 3.0) * 1.08))
-    parts = [grid(plot, [(0.0, "0 %"), (0.5, "50 %")]), _limit(plot, 1.0, "trips")]
+    parts = [grid(plot, [(0.0, "0%"), (0.5, "50%")]), _limit(plot, 1.0, "trips")]
     for place, kind in enumerate(kinds):
         points = [
             (plot.x(at), plot.y(reading.heat))

@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from switchgear._report import charts, facts
+from switchgear._text.formats import percent
 
 _LIGHT = """
   --bg: #f6f7f8; --card: #ffffff; --line: #d9dee2; --text: #16242a; --dim: #52636b;
@@ -40,8 +41,8 @@ def render(template: str, **values: Any) -> str:
 
 
 _FACTS = (
-    *("count", "items", "kind_name", "mapping", "money", "number", "percent", "phase_name"),
-    *("span", "text", "tone", "whole"),
+    *("count", "items", "kind_name", "mapping", "money", "number", "phase_name", "span"),
+    *("text", "tone", "whole"),
 )
 """Functions that the templates call."""
 
@@ -57,7 +58,7 @@ def _environment() -> Environment:
         finalize=_finalize,
     )
     environment.globals.update({name: getattr(facts, name) for name in _FACTS})
-    environment.globals.update(charts=charts, design=Markup(DESIGN))  # noqa: S704  our own
+    environment.globals.update(charts=charts, percent=percent, design=Markup(DESIGN))  # noqa: S704  our own
     environment.filters["mapping"] = facts.mapping
     environment.filters["short"] = partial(facts.text, longest=100)
     return environment

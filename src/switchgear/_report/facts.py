@@ -78,11 +78,6 @@ def span(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else elapsed(max(seconds, 0.0))
 
 
-def percent(heat: float) -> str:
-    """A heat as `40 %`, at most `100 %`; a heat just below a trip does not read as 100."""
-    return f"{int(min(max(heat, 0.0), 1.0) * 100 + 1e-9)} %"
-
-
 _LARGEST = 1e15
 """Larger numbers are not measurements."""
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear._cli import main
-from switchgear._cli.check import micros
+from switchgear._cli.check import parse_cost
 from switchgear._console.permits import dump_permit, load_permit
 from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import Permit
@@ -158,7 +158,7 @@ def test_costs_add_up_in_millionths(shell: Shell) -> None:
     ],
 )
 def test_an_amount_of_dollars_is_exact_and_rounded_up(text: str, amount: int) -> None:
-    assert micros(text) == amount
+    assert parse_cost(text) == amount
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_amount_of_dollars_is_exact_and_rounded_up(text: str, amount: int) ->
 )
 def test_what_is_no_amount_is_refused(text: str) -> None:
     with pytest.raises(click.ClickException, match="--cost is"):
-        micros(text)
+        parse_cost(text)
 
 
 @pytest.mark.parametrize(
