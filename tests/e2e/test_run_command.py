@@ -1,4 +1,4 @@
-"""`switchgear run`, `runs` and `resume` as a person types them: real processes, real signals."""
+"""`switchgear run`, `runs` and `resume` with real processes and signals."""
 
 import json
 import os
@@ -115,7 +115,7 @@ def test_json_is_the_documented_result_and_nothing_else(project: Project) -> Non
     assert "iteration 3 of 30" in done.stderr
 
 
-def test_a_run_sets_its_money_aside_and_does_not_begin_without_it(project: Project) -> None:
+def test_a_run_reserves_its_budget_and_does_not_start_without_it(project: Project) -> None:
     project("budgets", "set", "atlas", "1")
     spends = "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.3); write('a', str(os.getpid()))"
     flags = ("--budget", "0.8", "--budget-node", "atlas")
@@ -140,7 +140,7 @@ def spent_micros(project: Project) -> int:
     return int(node["spent_micros"])
 
 
-def test_a_run_that_never_began_costs_nothing(project: Project) -> None:
+def test_a_run_that_never_started_costs_nothing(project: Project) -> None:
     project("budgets", "set", "atlas", "1")
     runs = project.path / ".switchgear" / "runs"
     runs.touch()  # no folder can be made in a file
@@ -161,7 +161,7 @@ def test_a_run_that_never_began_costs_nothing(project: Project) -> None:
     assert not list(runs.iterdir()), "it leaves no folder behind"
 
 
-def test_an_empty_node_refuses_a_run_and_more_money_lets_it_continue(project: Project) -> None:
+def test_an_empty_node_refuses_a_run_and_a_higher_limit_lets_it_continue(project: Project) -> None:
     project("budgets", "set", "atlas", "0.5")
     goes_on = SPENDS + "; tell(type='result', text='more', success=None)"
     ended = project.json("run", "x", "--budget-node", "atlas", agent=goes_on)
@@ -182,7 +182,7 @@ def test_an_empty_node_refuses_a_run_and_more_money_lets_it_continue(project: Pr
     assert spent_micros(project) == 1_500_000
 
 
-def test_a_stand_in_that_may_not_begin_leaves_nothing_behind(project: Project) -> None:
+def test_a_refused_demo_run_leaves_no_files(project: Project) -> None:
     told = project("run", "--agent", "demo", "--budget-node", "nope")
     assert told.returncode == 2
     assert "budget 'nope' is not open" in told.stderr
@@ -266,7 +266,7 @@ def test_an_agent_that_is_not_installed_is_reported_with_the_way_to_get_it(
     )
 
 
-def test_a_command_that_is_not_there_makes_no_run(project: Project) -> None:
+def test_a_missing_command_creates_no_run(project: Project) -> None:
     for command in ("no-such-agent --task {prompt}", "./not/here.sh"):
         done = project("run", "x", "--agent-cmd", command)
         assert done.returncode == 16
@@ -601,7 +601,7 @@ def test_more_time_is_added_to_what_was_used(project: Project) -> None:
     assert "is completed" in done.stderr
 
 
-def test_an_answer_unblocks(project: Project) -> None:
+def test_an_answer_unblocks_a_run(project: Project) -> None:
     ask = "if n == 1: tell(type='question', text='Red or blue?'); sys.exit()\n"
     body = ask + "write('answer', prompt)"
     first = project.json("run", "paint it", agent=body)
@@ -643,7 +643,7 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_reported(project: Projec
     assert "cannot be read" in broken.stderr
 
 
-def test_the_demo_needs_nothing_and_touches_nothing_here(project: Project) -> None:
+def test_the_demo_agent_changes_nothing_in_the_current_folder(project: Project) -> None:
     done = project("run", "--agent", "demo:same-error")
     assert done.returncode == 10, done.stdout + done.stderr
     assert "Circuit breaker tripped" in done.stdout
@@ -795,7 +795,7 @@ def test_a_plan_that_is_a_pipe_is_refused_at_once(project: Project) -> None:
 
 
 @pytest.mark.parametrize("plan", ["/dev/zero", "."])
-def test_a_plan_that_is_no_file_is_refused(project: Project, plan: str) -> None:
+def test_a_plan_that_is_not_a_file_is_refused(project: Project, plan: str) -> None:
     done = project("run", "x", "--plan", plan, agent="write('a', 'b')")
     assert done.returncode == 2
     assert "it must be a text file with a checklist" in done.stderr

@@ -105,12 +105,12 @@ def test_a_budget_is_closed_by_an_operator_and_its_account_stays(panel: Panel) -
     assert run("budgets", "audit", "shop").exit_code == 0
 
 
-def test_an_audit_that_adds_up_is_exit_code_0(panel: Panel) -> None:
+def test_an_account_that_adds_up_has_exit_code_0(panel: Panel) -> None:
     result = run("budgets", "audit")
     assert (result.exit_code, result.stdout) == (0, "atlas: $0.65 charged in 6 lines; adds up\n")
 
 
-def test_an_account_that_was_tampered_with_is_exit_code_1(panel: Panel, tmp_path: Path) -> None:
+def test_an_account_that_was_tampered_with_has_exit_code_1(panel: Panel, tmp_path: Path) -> None:
     panel.close()
     with closing(sqlite3.connect(tmp_path / "state.db")) as db, db:
         db.execute("UPDATE ledger_lines SET line = replace(line, '650000', '65')")
@@ -144,7 +144,7 @@ def test_a_limit_is_set_and_changed(url: str) -> None:
         (["locks", "break", "nope"], "lock 'nope' is not held"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
+def test_impossible_changes_are_refused_in_one_sentence_with_exit_code_2(
     panel: Panel, words: list[str], message: str
 ) -> None:
     result = run(*words)
@@ -193,7 +193,7 @@ def test_a_guarded_agent_can_neither_raise_a_budget_nor_break_a_lock(
         assert run(*words, "--token-file", "token").exit_code == 0
 
 
-def test_long_names_keep_the_columns_and_are_whole_in_a_pipe(
+def test_long_names_keep_the_columns_and_are_not_cut_in_a_pipe(
     panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = f"team-{'x' * 80}-one", f"team-{'x' * 80}-two"

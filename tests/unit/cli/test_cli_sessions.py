@@ -63,7 +63,7 @@ class Project:
         self.store.apply(f"session/{session}", policy, told, self.store.now_s())
 
     def stop(self, session: str) -> None:
-        """The same failing command until the agent is stopped, past the nudge."""
+        """Repeat a failing command until the agent is stopped, after the nudge."""
         self.work(session)
         for number in range(40):
             if self.hear(before("Bash", {"command": "make"}, f"f{number}"), session) == "stop":
@@ -164,7 +164,7 @@ def test_a_session_in_its_first_call_is_listed_and_can_be_stopped(project: Proje
     assert project.hear(before("Bash", {"command": "ls"}, "t2"), FIRST) == "stop"
 
 
-def test_the_user_s_next_message_lets_it_continue_and_the_agent_s_own_calls_do_not(
+def test_the_user_s_next_message_resumes_a_stopped_session_and_the_agent_s_own_calls_do_not(
     project: Project,
 ) -> None:
     project.stop(FIRST)
@@ -178,14 +178,14 @@ def test_the_user_s_next_message_lets_it_continue_and_the_agent_s_own_calls_do_n
     assert str(row["reason"]).startswith("no evidence since the reset (the same error 4 times")
 
 
-def test_a_reset_by_the_start_of_its_id_lets_it_continue(project: Project) -> None:
+def test_a_reset_by_the_start_of_its_id_resumes_a_session(project: Project) -> None:
     project.stop(FIRST)
     done = run("reset", FIRST[:13], "--why", "I looked at it")
     assert done.exit_code == 0, done.output
     assert project.hear(before("Read", {"file_path": "a"}, "x1"), FIRST) in {"allow", "warn"}
 
 
-def test_resume_by_intervene_lets_it_continue(project: Project) -> None:
+def test_intervene_resumes_a_session(project: Project) -> None:
     project.stop(FIRST)
     done = run("intervene", FIRST, "--do", "resume", "--why", "I looked at it")
     assert done.output == "the agent may continue\n"
@@ -306,8 +306,8 @@ def test_the_end_of_the_time_opens_the_circuit_too(project: Project) -> None:
     assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) in {"allow", "warn"}
 
 
-def test_silence_of_a_paused_agent_is_no_sign(project: Project) -> None:
-    from switchgear._hooks.session import silence_s  # noqa: PLC0415
+def test_silence_of_a_paused_agent_is_not_evidence(project: Project) -> None:
+    from switchgear._hooks.session import silent_s  # noqa: PLC0415
 
     notes = Notes(heard_s=0.0, works=True)
     assert silence_s(notes, 500.0) == 500.0
@@ -340,7 +340,7 @@ def test_a_session_that_ended_while_stopped_still_shows_why(project: Project) ->
     assert f"to continue it: claude --resume {FIRST}" in told
 
 
-def test_one_ended_session_is_one_and_not_one_of_them(project: Project) -> None:
+def test_one_ended_session_is_reported_in_the_singular(project: Project) -> None:
     project.stop(FIRST)
     project.hear(claude("SessionEnd", reason="other"), FIRST)
     assert "1 ended session, which was stopped: `switchgear" in run("sessions").output
@@ -459,7 +459,7 @@ def test_a_session_without_recent_events_is_left_out_too(
     assert f"session/{FIRST}" not in run("status").output
 
 
-def test_a_session_of_no_batch_is_not_offered_to_continue_one(project: Project) -> None:
+def test_a_session_without_a_batch_gets_no_offer_to_continue_a_batch(project: Project) -> None:
     project.stop(FIRST)
     block = run("intervene", FIRST).output
     assert "[Abort task]         - Mark failed, stop agent" in block

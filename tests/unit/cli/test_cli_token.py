@@ -15,7 +15,7 @@ DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose configuration asks for a token, and an empty configuration beside it."""
+    """A project whose configuration requires a token, and an empty configuration beside it."""
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -28,7 +28,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*args: str, **env: str) -> Result:
-    # Workers of a parallel test run are told a width of their own.
+    # Workers of a parallel test run have COLUMNS set.
     return CliRunner().invoke(main, args, env={"COLUMNS": "", **env})
 
 
@@ -36,7 +36,7 @@ ORDER = ("reset", "x", "--why", "y", "--create")
 
 
 @pytest.mark.parametrize("first", [("record", "x", "failure"), ("check", "x", "--take"), ORDER])
-def test_whatever_is_sent_first_leaves_the_digest_in_the_store(
+def test_the_first_message_saves_the_digest_in_the_store(
     project: Path, first: tuple[str, ...]
 ) -> None:
     run(*first)
@@ -61,38 +61,38 @@ def test_a_refusal_names_the_operation(project: Path) -> None:
     )
 
 
-def kept_events() -> int:
+def event_count() -> int:
     return len(run("events", "--json", "-n", "100000").stdout.splitlines())
 
 
-def test_another_configuration_does_not_let_a_vacuum_remove_what_happened(
+def test_another_configuration_does_not_let_a_vacuum_remove_events(
     project: Path,
 ) -> None:
     run("record", "x", "failure", "--count", "5")
     run("record", "y", "failure", "--count", "5")
     (project / "evil.yaml").write_text("retention: {events: 1, idle_days: 0.000001}\n")
-    told = kept_events()
+    told = event_count()
     for arguments in (("--config", "evil.yaml", "vacuum"), ("vacuum", "--keep-events", "1")):
         refused = run(*arguments)
         assert refused.exit_code == 2
         assert "keeps less than 10,000 events or 30 days" in refused.stderr
-    assert kept_events() == told > 1
+    assert event_count() == told > 1
     assert run("vacuum").exit_code == 0, "the defaults are everybody's"
     assert run("vacuum", "--keep-events", "20000").exit_code == 0
     assert run("vacuum", "--keep-events", "1", SWITCHGEAR_TOKEN=TOKEN).exit_code == 0
-    assert kept_events() == 1
+    assert event_count() == 1
 
 
-def test_another_configuration_does_not_let_a_record_remove_what_happened(
+def test_another_configuration_does_not_let_a_record_remove_events(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "TRIM_EVERY", 1)
     run("record", "x", "failure", "--count", "5")
     (project / "evil.yaml").write_text("retention: {events: 1}\n")
     run("--config", "evil.yaml", "record", "y", "failure", "--count", "5")
-    assert kept_events() == 2
+    assert event_count() == 2
     run("--config", "evil.yaml", "record", "z", "failure", "--count", "5", SWITCHGEAR_TOKEN=TOKEN)
-    assert kept_events() == 1
+    assert event_count() == 1
 
 
 EVIL = """
@@ -123,7 +123,7 @@ def test_a_run_that_may_not_be_shadowed_leaves_nothing_behind(project: Path) -> 
     assert len(list(project.glob(".switchgear/runs/*"))) == 1
 
 
-def test_with_the_token_the_configured_policy_takes_the_place_of_the_stored_one(
+def test_with_the_token_the_configured_policy_replaces_the_stored_one(
     project: Path,
 ) -> None:
     run("record", "x", "failure")
