@@ -719,13 +719,13 @@ def test_a_batch_notifies_its_targets_at_its_end(project: Project) -> None:
     project.tasks(a="|" + DONE, b="needs: [a] |fail('no such table')")
     taken = project.beside / "taken.jsonl"
     result = project.json("--notify", f"command:tee {taken}", "--notify", "command:no-such-program")
-    told = json.loads(taken.read_text())
-    assert (told["kind"], told["severity"]) == ("batch_ended", "SEV3")
-    assert told["circuit"] == f"batch/{result['batch']}"
-    assert told["owners"]
-    assert "incomplete: 1 of 2 tasks done" in told["text"]
-    assert f"--resume {result['batch']}" in told["text"]
-    assert told["result"]["tasks"][1]["status"] == "failed"
+    data = json.loads(taken.read_text())
+    assert (data["kind"], data["severity"]) == ("batch_ended", "SEV3")
+    assert data["circuit"] == f"batch/{result['batch']}"
+    assert data["owners"]
+    assert "incomplete: 1 of 2 tasks done" in data["text"]
+    assert f"--resume {result['batch']}" in data["text"]
+    assert data["result"]["tasks"][1]["status"] == "failed"
     sent, lost = result["notifications"]
     assert sent["sent"]
     assert not lost["sent"]

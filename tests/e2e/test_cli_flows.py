@@ -131,8 +131,8 @@ def test_an_operator_holds_releases_and_resets_with_name_and_reason(run: Run) ->
     assert "nothing to do" in run("release", name, "--why", "twice").stdout
     assert run("reset", name, "--why", "provider says it is back", "--by", "ada").returncode == 0
     assert run("check", name).returncode == 0
-    told = [json.loads(line) for line in run("events", "--json").stdout.splitlines()]
-    assert [(event["by"], event["why"]) for event in told if event["kind"] == "ordered"] == [
+    data = [json.loads(line) for line in run("events", "--json").stdout.splitlines()]
+    assert [(event["by"], event["why"]) for event in data if event["kind"] == "ordered"] == [
         ("ada", "demo day"),
         ("ada", "over"),
         ("ada", "provider says it is back"),
@@ -163,7 +163,7 @@ def test_overrides_need_the_operator_token_where_one_is_configured(
     assert run("check", "provider/anthropic").returncode == 1
     allowed = run("reset", "provider/anthropic", "--why", "mine", "--token-file", str(token))
     assert allowed.returncode == 0
-    told = run(
+    done = run(
         "hold",
         "open",
         "provider/anthropic",
@@ -171,7 +171,7 @@ def test_overrides_need_the_operator_token_where_one_is_configured(
         "x",
         SWITCHGEAR_TOKEN=token.read_text().strip(),
     )
-    assert told.returncode == 0
+    assert done.returncode == 0
     assert "--token " not in run("hold", "--help").stdout
 
 
@@ -240,8 +240,8 @@ def test_a_damaged_circuit_hides_no_other_and_can_be_repaired(
     assert run("show", "a").returncode == 2
     assert run(*mending).returncode == 0
     assert run("status").returncode == 0
-    told = json.loads(run("events", "a", "--json").stdout.splitlines()[0])
-    assert told["kind"] == "state_unreadable"
+    data = json.loads(run("events", "a", "--json").stdout.splitlines()[0])
+    assert data["kind"] == "state_unreadable"
 
 
 def test_vacuum_removes_old_events(run: Run) -> None:

@@ -42,8 +42,8 @@ def run(server: Server, tmp_path: Path) -> Run:
 def test_the_verbs_work_over_redis_and_an_import_restores_an_export_exactly(
     run: Run, tmp_path: Path
 ) -> None:
-    told = run("record", "provider/x", "failure", "--count", "5", "--error", "529")
-    assert "closed → open" in told.stdout, told.stderr
+    done = run("record", "provider/x", "failure", "--count", "5", "--error", "529")
+    assert "closed → open" in done.stdout, done.stderr
     assert run("check", "provider/x").returncode == 1
     (first,) = (json.loads(line) for line in run("events", "--json").stdout.splitlines())
     assert run("hold", "closed", "provider/x", "--why", "now", "--by", "ada").returncode == 0

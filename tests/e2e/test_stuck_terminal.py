@@ -70,8 +70,8 @@ def with_help(folder: Path, **more: object) -> None:
     """A configuration with an escalation agent that saves the evidence that it receives."""
     (folder / "klaus.py").write_text(KLAUS)
     plan = {"escalate": f"{sys.executable} -S {folder / 'klaus.py'} {{prompt}}", **more}
-    told = {"interventions": plan, "timeouts": {"session_s": 600}}
-    (folder / "switchgear.yaml").write_text(json.dumps(told))
+    config = {"interventions": plan, "timeouts": {"session_s": 600}}
+    (folder / "switchgear.yaml").write_text(json.dumps(config))
     trust_file(str(folder / "switchgear.yaml"))
 
 

@@ -45,8 +45,8 @@ def test_roots_are_listed_with_what_is_left(panel: Panel) -> None:
         "BUDGET   LIMIT  SPENT  RESERVED   FREE  USED",
         "atlas   $10.00  $0.65     $0.10  $9.25    6%",
     ]
-    [told] = json.loads(run("budgets", "list", "--json").stdout)
-    assert (told["path"], told["free_micros"]) == ("atlas", 9_250_000)
+    [data] = json.loads(run("budgets", "list", "--json").stdout)
+    assert (data["path"], data["free_micros"]) == ("atlas", 9_250_000)
 
 
 def test_a_store_without_budgets_reports_it_and_makes_no_file(url: str, tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_spend_is_shown_by_tag_the_highest_first(panel: Panel) -> None:
     assert "spent by model, whole tree: gpt-5 $0.05, haiku" in shown
     assert "spent by task, whole tree: S-1 $0.05\n" in shown
     assert "\x1b" not in shown
-    told = json.loads(run("budgets", "show", "atlas", "--json").stdout)
-    assert told["tags"]["task"] == {"S-1": 50_000}
+    data = json.loads(run("budgets", "show", "atlas", "--json").stdout)
+    assert data["tags"]["task"] == {"S-1": 50_000}
 
 
 def test_a_tree_is_shown_node_by_node_with_its_account(panel: Panel) -> None:
@@ -75,9 +75,9 @@ def test_a_tree_is_shown_node_by_node_with_its_account(panel: Panel) -> None:
     assert [line.split()[0] for line in lines[-3:]] == ["4", "5", "6"]
     assert " charged $0.65 atlas/w1/~" in lines[-3]
     assert lines[-1].endswith("by tester")
-    told = json.loads(run("budgets", "show", "atlas/w1", "--json").stdout)
-    assert [node["level"] for node in told["nodes"]] == ["wave", "invocation"]
-    assert told["lines"][0]["kind"] == "opened"
+    data = json.loads(run("budgets", "show", "atlas/w1", "--json").stdout)
+    assert [node["level"] for node in data["nodes"]] == ["wave", "invocation"]
+    assert data["lines"][0]["kind"] == "opened"
 
 
 def test_a_closed_root_is_reported_as_closed(panel: Panel) -> None:
@@ -160,9 +160,9 @@ def test_locks_are_shown_with_holder_and_waiters(panel: Panel) -> None:
     assert first.startswith("db: ada for ")
     assert first.endswith("token 1")
     assert second.startswith("  1. bob has waited for ")
-    [told] = json.loads(run("locks", "--json").stdout)
-    assert told["holder"]["owner"] == "ada"
-    assert [one["owner"] for one in told["waiting"]] == ["bob"]
+    [data] = json.loads(run("locks", "--json").stdout)
+    assert data["holder"]["owner"] == "ada"
+    assert [one["owner"] for one in data["waiting"]] == ["bob"]
     waiting.close()
 
 

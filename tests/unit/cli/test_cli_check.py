@@ -207,6 +207,6 @@ def test_a_permit_of_another_circuit_is_refused() -> None:
 
 
 def test_record_prints_the_state_of_the_circuit_as_json(shell: Shell) -> None:
-    told = json.loads(shell.run("record", "api", "failure", "--count", "5", "--json").output)
-    assert (told["phase"], told["admits"], told["retry_after_s"]) == ("open", False, 60.0)
-    assert [event["after"] for event in told["events"]] == ["open"]
+    data = json.loads(shell.run("record", "api", "failure", "--count", "5", "--json").output)
+    assert (data["phase"], data["admits"], data["retry_after_s"]) == ("open", False, 60.0)
+    assert [event["after"] for event in data["events"]] == ["open"]

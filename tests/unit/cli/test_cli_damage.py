@@ -57,17 +57,17 @@ def test_check_of_another_circuit_admits_and_reports_that_its_state_is_lost(dama
 @pytest.mark.parametrize("verb", [["status"], ["show", "api"], ["events"], ["export"]])
 def test_verbs_that_read_report_that_state_was_lost(damaged: Path, verb: list[str]) -> None:
     for _ in range(2):
-        told = run(*verb)
-        assert told.exit_code == 2, told.output
-        assert "a damaged file was set aside as" in told.stderr
-        assert "No circuits yet" not in told.stdout
+        done = run(*verb)
+        assert done.exit_code == 2, done.output
+        assert "a damaged file was set aside as" in done.stderr
+        assert "No circuits yet" not in done.stdout
 
 
 def test_readable_circuits_are_still_shown(damaged: Path) -> None:
     run("record", "new", "success")
-    told = run("status", "--json")
-    assert [circuit["name"] for circuit in json.loads(told.stdout)] == ["new"]
-    assert told.exit_code == 2
+    done = run("status", "--json")
+    assert [circuit["name"] for circuit in json.loads(done.stdout)] == ["new"]
+    assert done.exit_code == 2
     assert '"new"' in run("export").stdout
     assert "new" in run("watch", "--times", "1").stdout
     for known in (["status", "new"], ["show", "new"], ["check", "new"]):

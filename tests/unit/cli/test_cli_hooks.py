@@ -194,10 +194,10 @@ def test_status_names_what_needs_attention(project: Path) -> None:
     assert done.exit_code == 1
     assert "gone: /no/" in done.output
     assert "missing: Stop, outdated: install again" in done.output
-    told = json.loads(run("status", "codex", "--json").output)
-    assert told[0]["installed"]
-    assert not told[0]["current"]
-    assert told[0]["worries"][-1] == "outdated: install again"
+    data = json.loads(run("status", "codex", "--json").output)
+    assert data[0]["installed"]
+    assert not data[0]["current"]
+    assert data[0]["worries"][-1] == "outdated: install again"
     path.write_text("{")
     assert "cannot be read: invalid JSON at line 1" in run("status", "codex").output
 
@@ -206,13 +206,13 @@ def test_status_names_what_needs_attention(project: Path) -> None:
 def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
     run("install", agent)
     done = run("doctor", agent, "--json")
-    told = json.loads(done.output)
-    assert done.exit_code == 0, told
-    good = [finding["what"] for finding in told["findings"] if finding["level"] == "good"]
+    data = json.loads(done.output)
+    assert done.exit_code == 0, data
+    good = [finding["what"] for finding in data["findings"] if finding["level"] == "good"]
     assert any("was sent through the command and answered: allow" in what for what in good)
     assert any("it arrived in sqlite:///" in what for what in good)
     assert any("refusals have the form" in what for what in good)
-    notes = [finding["what"] for finding in told["findings"] if finding["level"] == "note"]
+    notes = [finding["what"] for finding in data["findings"] if finding["level"] == "note"]
     assert f"{HOOKED[agent].program} is not on the PATH here" in notes
 
 
@@ -234,9 +234,9 @@ def test_the_doctor_reports_a_harmless_call_that_is_refused() -> None:
     assert CliRunner().invoke(main, order).exit_code == 0
     done = run("doctor", "claude-code", "--json")
     assert done.exit_code == 1
-    told = [one for one in json.loads(done.output)["findings"] if one["level"] == "warning"]
-    assert any("answered: deny: " in one["what"] for one in told), told
-    assert any("the disk is being replaced" in one["what"] for one in told)
+    data = [one for one in json.loads(done.output)["findings"] if one["level"] == "warning"]
+    assert any("answered: deny: " in one["what"] for one in data), data
+    assert any("the disk is being replaced" in one["what"] for one in data)
 
 
 def test_the_doctor_runs_exactly_the_command_in_the_file(project: Path) -> None:
@@ -347,8 +347,8 @@ def test_querying_a_codex_that_was_never_started_creates_no_files(tmp_path: Path
     program, home = codex(tmp_path, [hook("a", "untrusted")]), tmp_path / ".codex"
     home.mkdir()
     (home / "hooks.json").write_text("{}")
-    told = ask_codex(program, str(tmp_path), ["a"], str(home))
-    assert told == Trust(asked=True, seen=1, trusted=0)
+    trust = ask_codex(program, str(tmp_path), ["a"], str(home))
+    assert trust == Trust(asked=True, seen=1, trusted=0)
     assert [each.name for each in home.iterdir()] == ["hooks.json"]
     assert Path(f"{program}.saw").read_text() == "hooks.json"
     (home / "config.toml").write_text("")

@@ -146,9 +146,9 @@ def test_every_bad_line_is_reported_up_to_a_limit() -> None:
     lines = [LINES[0], *[b"x"] * 30]
     with pytest.raises(BadLines) as caught:
         read_lines(lines, NOW_S)
-    told = str(caught.value).splitlines()
-    assert told[0].startswith("line 2: ")
-    assert told[-1] == "and 10 more bad lines"
+    output = str(caught.value).splitlines()
+    assert output[0].startswith("line 2: ")
+    assert output[-1] == "and 10 more bad lines"
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

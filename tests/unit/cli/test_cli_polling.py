@@ -57,9 +57,9 @@ def test_polling_creates_no_store_and_finds_one_that_appears(
         lambda: there.append((project / ".switchgear").exists()),
         lambda: run("record", "api", "failure", "--count", "5"),
     )
-    told = run(*verb)
+    done = run(*verb)
     assert there == [False]
-    assert "api" in told.stdout
+    assert "api" in done.stdout
 
 
 @pytest.mark.parametrize("target", ["api", "a*"])
@@ -100,9 +100,9 @@ def test_an_unreachable_store_is_reported_once_and_retried(
         panel.breaker("after").record(Signal(ok=False, count=5))
 
     between_polls(go, lambda: None, come_back)
-    told = run(*verb, panel=panel)
-    assert told.stderr.count("store redis://db cannot be reached: connection refused") == 1
-    lines = [line for line in told.stdout.splitlines() if line]
+    done = run(*verb, panel=panel)
+    assert done.stderr.count("store redis://db cannot be reached: connection refused") == 1
+    lines = [line for line in done.stdout.splitlines() if line]
     assert len(lines) == 2
     assert "before" in lines[0]
     assert "after" in lines[1]

@@ -100,9 +100,9 @@ def test_the_rules_in_effect_are_those_of_the_configuration(project: Path) -> No
     assert listed.stdout.startswith("no-curl\n  commands: curl\nprotected: x/**\n")
     assert rules("test", "--command", "curl a.test").exit_code == 1
     assert rules("test", "--command", "git push -f").exit_code == 0
-    told = json.loads(rules("list", "--json").stdout)
-    assert told["rules"] == [{"name": "no-curl", "commands": ["curl"]}]
-    assert str(project / "switchgear.yaml") in told["protected"]
+    data = json.loads(rules("list", "--json").stdout)
+    assert data["rules"] == [{"name": "no-curl", "commands": ["curl"]}]
+    assert str(project / "switchgear.yaml") in data["protected"]
 
 
 def test_no_rules_is_reported(project: Path) -> None:

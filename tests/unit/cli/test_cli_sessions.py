@@ -48,9 +48,9 @@ class Project:
         return self._ruling(data, session).text
 
     def _ruling(self, data: Data, session: str) -> Ruling:
-        told = {**data, "session_id": session, "cwd": str(self.folder)}
+        event = {**data, "session_id": session, "cwd": str(self.folder)}
         dialect = dialect_of("claude-code")
-        return decide(dialect.read(told), self.known, self.store, dialect.warns)
+        return decide(dialect.read(event), self.known, self.store, dialect.warns)
 
     def work(self, session: str, prompt: str = "fix the parser") -> None:
         self.hear(claude("UserPromptSubmit", prompt=prompt), session)
@@ -59,8 +59,8 @@ class Project:
 
     def spend(self, session: str, micros: int) -> None:
         policy = self.known.policy_for("session/x")
-        told = Record(Signal(ok=True, cost_micros=micros))
-        self.store.apply(f"session/{session}", policy, told, self.store.now_s())
+        message = Record(Signal(ok=True, cost_micros=micros))
+        self.store.apply(f"session/{session}", policy, message, self.store.now_s())
 
     def stop(self, session: str) -> None:
         """Repeat a failing command until the agent is stopped, after the nudge."""
@@ -262,8 +262,8 @@ def test_an_agent_is_paused_with_what_it_started_and_continued(project: Project)
 def test_a_stop_has_one_text_for_the_agent_and_another_for_people(project: Project) -> None:
     project.stop(FIRST)
     dialect = dialect_of("claude-code")
-    told = {**before("Read", {"file_path": "a"}, "z"), "session_id": FIRST}
-    facts = dialect.read({**told, "cwd": str(project.folder)})
+    event = {**before("Read", {"file_path": "a"}, "z"), "session_id": FIRST}
+    facts = dialect.read({**event, "cwd": str(project.folder)})
     ruling = decide(facts, project.known, project.store, dialect.warns)
     reply = json.loads(dialect.write(ruling, facts).stdout)
     for_agent = reply["hookSpecificOutput"]["permissionDecisionReason"]
@@ -335,9 +335,9 @@ def test_a_session_that_ended_while_stopped_still_shows_why(project: Project) ->
     assert f"continue it with a new message: claude --resume {FIRST}" in listed
     assert rows()[FIRST]["reason"]
     assert rows()[SECOND]["reason"] == ""
-    told = run("intervene", FIRST).output
-    assert f", stopped: {rows()[FIRST]['reason']}"[:60] in told
-    assert f"to continue it: claude --resume {FIRST}" in told
+    output = run("intervene", FIRST).output
+    assert f", stopped: {rows()[FIRST]['reason']}"[:60] in output
+    assert f"to continue it: claude --resume {FIRST}" in output
 
 
 def test_one_ended_session_is_reported_in_the_singular(project: Project) -> None:
@@ -358,8 +358,8 @@ def test_the_cost_since_a_reset_is_not_shown_as_that_of_the_session(project: Pro
 def test_a_hint_for_an_agent_that_is_not_stuck_does_not_call_it_stuck(project: Project) -> None:
     project.work(FIRST)
     assert run("intervene", FIRST, "--do", "nudge", "--hint", "Use b.txt").exit_code == 0
-    (told,) = Notes.load(note_of(project)).pending
-    assert told == "Switchgear: a hint from your operator: Use b.txt"
+    (hint,) = Notes.load(note_of(project)).pending
+    assert hint == "Switchgear: a hint from your operator: Use b.txt"
     shown = " ".join(run("events", f"session/{FIRST}").output.split())
     assert 'nudge: hint "Use b.txt", requested by' in shown
 

@@ -52,10 +52,10 @@ def test_a_second_run_prints_the_same() -> None:
 
 def test_json_has_all_numbers_of_both_sides() -> None:
     done = simulate("outage", *SMALL, "--json")
-    told = json.loads(done.stdout)
-    assert told["kept"] is True
-    assert told["judged_by"] == "presets"
-    plain, guarded = told["without_breakers"], told["with_breakers"]
+    data = json.loads(done.stdout)
+    assert data["kept"] is True
+    assert data["judged_by"] == "presets"
+    plain, guarded = data["without_breakers"], data["with_breakers"]
     assert plain["troubles"][0]["detect_s"] is None
     assert guarded["troubles"][0]["wasted_calls"] < plain["troubles"][0]["wasted_calls"]
     assert len(guarded["slots"]["made"]) == 60

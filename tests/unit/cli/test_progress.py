@@ -39,18 +39,18 @@ def recordings(folder: Path, files: int = 3) -> Path:
 
 @pytest.mark.parametrize("jobs", [None, 2])
 def test_progress_grows_up_to_the_total(tmp_path: Path, jobs: int | None) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     read = Recordings(
-        (str(recordings(tmp_path)),), jobs=jobs, progress=lambda *pair: told.append(pair)
+        (str(recordings(tmp_path)),), jobs=jobs, progress=lambda *pair: reported.append(pair)
     )
     task = Judging((Named("ledger", preset_policy("ledger")),)).row
     rows = list(each_run(read, task, RecordingTally()))
     total = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert rows
-    assert told[0] == (0, total)
-    assert told[-1] == (total, total)
-    assert told == sorted(told)
-    assert len(told) > 4
+    assert reported[0] == (0, total)
+    assert reported[-1] == (total, total)
+    assert reported == sorted(reported)
+    assert len(reported) > 4
 
 
 def test_a_terminal_gets_a_bar_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:

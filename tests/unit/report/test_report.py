@@ -119,11 +119,11 @@ def test_evidence_of_a_detector_is_shown_once() -> None:
 
 def test_a_nudge_is_quoted_and_marked_in_the_timeline() -> None:
     quiet = Reader(page(run(), [facts(1), facts(2)]))
-    told = Reader(page(run(), [facts(1), facts(2, nudge="- 2 failures in a row (threshold 3)")]))
+    nudged = Reader(page(run(), [facts(1), facts(2, nudge="- 2 failures in a row (threshold 3)")]))
     assert "Nudges" not in quiet.text
     assert "▼" not in quiet.text
-    assert "- 2 failures in a row (threshold 3)" in told.text
-    assert told.text.count("▼") == 2, "in the drawing and in its legend"
+    assert "- 2 failures in a row (threshold 3)" in nudged.text
+    assert nudged.text.count("▼") == 2, "in the drawing and in its legend"
 
 
 def test_the_chart_has_a_line_for_the_budget_only_if_there_is_one() -> None:
