@@ -39,7 +39,7 @@ def mcp() -> None:
     except ImportError:
         fail("the package mcp is not installed: pip install 'switchgear[mcp]'")
     with open_session(acts=False, applying=False) as session:
-        answers = GuardAnswers(session.panel, whole_project(os.getcwd()))  # noqa: PTH109
+        answers = GuardAnswers(session.panel, containing_project(os.getcwd()))  # noqa: PTH109
         create_server(answers).run("stdio")
 
 

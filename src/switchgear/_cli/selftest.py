@@ -92,7 +92,7 @@ def _check_names(option: str, names: tuple[str, ...], known: list[str]) -> None:
 
 
 def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
-    for name in (WATCHED, TIME):
+    for name in (WATCHED_VARIABLE, TIME_VARIABLE):
         os.environ.pop(name, None)  # the simulated sessions are not part of an enclosing run
     config = load_chosen_config()
     store = choose_store(config).value

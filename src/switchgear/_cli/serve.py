@@ -199,7 +199,7 @@ class _ResidentProcess:
 
     def start(self) -> None:
         """Start the process, without waiting for it."""
-        if os.environ.get(client.SWITCH) == "off":
+        if os.environ.get(client.RESIDENT_VARIABLE) == "off":
             return
         with self._lock:
             if self._waiting is None or not self._waiting.is_alive():

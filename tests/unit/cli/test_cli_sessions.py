@@ -307,7 +307,7 @@ def test_the_end_of_the_time_opens_the_circuit_too(project: Project) -> None:
 
 
 def test_silence_of_a_paused_agent_is_not_evidence(project: Project) -> None:
-    from switchgear._hooks.session import silent_s  # noqa: PLC0415
+    from switchgear._hooks.session import silence_s  # noqa: PLC0415
 
     notes = Notes(heard_s=0.0, works=True)
     assert silence_s(notes, 500.0) == 500.0
