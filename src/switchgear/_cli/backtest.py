@@ -208,14 +208,14 @@ def backtest(  # noqa: PLR0917  click passes them by name
 
     PATH is a file or a folder: transcripts of Claude Code, rollouts of Codex, chats of Gemini CLI
     and Qwen Code, sessions of OpenCode and pi, trajectories of OpenHands, SWE-agent and
-    mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and a plain JSONL
-    (docs/backtest.md). The format is recognised by the content; unknown lines are counted.
+    mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and plain JSONL
+    (docs/backtest.md). The format is detected from the content; unknown lines are counted.
 
     A policy is a preset, `session`, a policy of the configuration, or a file: FILE or FILE#NAME. A file
     that ends in .py is a Python module with a `Policy`; it is run.
 
     Outcomes come from `switchgear label`, --outcomes or the recording; else they are inferred
-    from how a run ends, and the number of inferred ones is shown.
+    from how a run ends, and the output shows how many are inferred.
 
     Exit code 0: done; 2: bad input; 3: no run was found.
     """

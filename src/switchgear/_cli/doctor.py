@@ -60,7 +60,7 @@ from switchgear._stores.url import REDIS_URLS
 from switchgear._text.formats import elapsed
 from switchgear._text.redact import redact
 
-# Paths are texts here, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH109, PTH111, PTH112, PTH116, PTH120
 
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
@@ -237,9 +237,9 @@ def _file(path: str) -> Iterator[CheckResult]:
         yield warning(f"{path} belongs to user number {found.st_uid}, not to you")
     for each in (path, os.path.dirname(path)):
         if not os.access(each, os.W_OK):
-            yield problem(f"{each} cannot be written: it can only be read here")
+            yield problem(f"{each} is read-only for this user")
     if is_full(os.path.dirname(path)):
-        what = f"the disk of {path} has no space left: it can only be read here"
+        what = f"the disk of {path} has no space left: the store is read-only"
         yield problem(what, "free some space, then run 'switchgear vacuum'")
 
 

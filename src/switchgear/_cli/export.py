@@ -382,7 +382,7 @@ def _json_line(data: dict[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH100, PTH105, PTH108, PTH110, PTH113, PTH120, PTH123
 
 LARGEST_BYTES = 2 * 1024**3

@@ -125,7 +125,7 @@ def label(
 ) -> int:
     """Label recorded runs as solved or not, with one key per run: least certain runs first.
 
-    PATH is what `switchgear backtest` reads. For each run the command shows the task, its last steps,
+    PATH is as in `switchgear backtest`. For each run the command shows the task, its last steps,
     and the outcome that they suggest; Enter accepts it. Labels are saved in the user's state folder.
     `backtest` and `tune` prefer them to any other outcome. A new answer replaces the label.
 

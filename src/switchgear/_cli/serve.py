@@ -21,7 +21,7 @@ from switchgear._hooks.server import HOST, HookServer
 from switchgear._stores.base import Store
 from switchgear._stores.url import default_file, keep_out_of_git
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH100, PTH103, PTH109, PTH118, PTH120, PTH123
 
 DEFAULT_PORT = 4737

@@ -30,7 +30,7 @@ from switchgear._hooks.interrupt import agent_process
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import ALLOWED, Rule
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH100, PTH111, PTH112
 
 _AGENT_MARKS = (
@@ -70,7 +70,7 @@ def trust(
     """Trust the configuration file PATH (a file or a folder; default: the one found here).
 
     A configuration that came with a project has no effect until you trust its content: it can name
-    commands to run, servers to call and variables to read. This shows all of them, then prompts. After
+    commands to run, servers to call and variables to read. The command shows them, then prompts. After
     a change, the content that you trusted stays in effect until you trust the new one. For CI:
     `--yes`, or SWITCHGEAR_TRUST=1 (or the file's SHA-256) for commands; hooks ignore that variable.
 

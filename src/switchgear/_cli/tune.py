@@ -68,11 +68,11 @@ def tune(  # noqa: PLR0917  click passes them by name
 ) -> int:
     """Propose thresholds for a rate of false stops, by cross-validation on recorded runs.
 
-    PATH is what `switchgear backtest` reads; runs with an unknown outcome are ignored. Outcomes
-    come from `switchgear label`, --outcomes or the recording; else they are inferred. All
-    thresholds are scaled by one factor, chosen by 5-fold cross-validation by task. n solved runs
-    without a false stop can prove a rate of 3/n, not a lower one: the command then reports too
-    little data.
+    PATH is as in `switchgear backtest`; runs with an unknown outcome are ignored. Outcomes come
+    from `switchgear label`, --outcomes or the recording; else they are inferred. All thresholds
+    are scaled by one factor, chosen by 5-fold cross-validation by task. N solved runs without a
+    false stop cannot prove a rate below 3/N: for a lower rate, the command reports too little
+    data.
 
     Exit code 0: the proposal keeps the rate on held-out tasks; 1: it does not; 2: bad input; 3:
     too little data, or no factor keeps the rate.

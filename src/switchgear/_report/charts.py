@@ -26,7 +26,7 @@ VOID = frozenset({"br", "meta", "col"})
 
 
 def printable(text: str) -> str:
-    r"""A text in which control characters are shown as escapes.
+    r"""The text with control characters as escapes.
 
     >>> printable("a\x1b[31m")
     'a\\x1b[31m'

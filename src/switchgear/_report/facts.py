@@ -111,7 +111,7 @@ class Done(NamedTuple):
 
 
 def text(value: object, longest: int = 4000) -> str:
-    """A text; the `repr` of any other value."""
+    """The value if it is a string, else its `repr`; cut to `longest` characters."""
     if value is None:
         return ""
     shown = value if isinstance(value, str) else repr(value)
