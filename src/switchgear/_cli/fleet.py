@@ -175,7 +175,9 @@ def route(agent: str, *, as_json: bool) -> int:
 
 @fleet.command(short_help="Resume a paused task.")
 @click.argument("story", metavar="TASK", callback=checked_text)
-@click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
+@click.option(
+    "--why", metavar="TEXT", callback=checked_text, help="Reason; prompted for at a terminal."
+)
 @operator_options
 def resume(story: str, *, why: str | None, by: str | None) -> None:
     """Resume TASK, which was paused because of its cost. It may spend the same amount again.

@@ -135,7 +135,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
 @click.option(
     "--since",
     metavar="TIME",
-    help="Only what happened since: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
+    help="Use only events since then: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
 )
 @reader_options
 def review(since: str | None, *, as_json: bool) -> None:

@@ -56,7 +56,7 @@ KEYS = (*INTERVENTIONS[:-1], "wait", "force", "skip", "abort")
 
 @click.command()
 @circuit_argument()
-@click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without asking.")
+@click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without a prompt.")
 @click.option("--hint", metavar="TEXT", help="With --do nudge: hint for the agent.")
 @click.option("--for", "span", metavar="D", help="With --do extend: additional time (5m, 1h).")
 @click.option(
@@ -83,7 +83,7 @@ def intervene(
     command: str | None,
     why: str | None,
 ) -> int:
-    """Deal with CIRCUIT: a session or a run by its id, or any other circuit.
+    """Take an action on CIRCUIT: a session or a run by its id, or any other circuit.
 
     The start of a name is enough.
 
