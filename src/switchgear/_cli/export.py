@@ -238,7 +238,7 @@ def export_lines(panel: Panel, glob: str) -> Iterator[str]:
 
 def read_lines(lines: Iterable[bytes], now_s: float) -> ImportedData:
     """The circuits and accounts in the lines of an export. Raises `BadLines` with all problems."""
-    reader = _Reader(now_s)
+    reader = _ExportReader(now_s)
     problems: list[str] = []
     number = 0
     for number, line in enumerate(lines, 1):
@@ -261,7 +261,7 @@ def read_lines(lines: Iterable[bytes], now_s: float) -> ImportedData:
     return ImportedData(list(reader.circuits.values()), accounts)
 
 
-class _Reader:
+class _ExportReader:
     def __init__(self, now_s: float) -> None:
         self.circuits: dict[str, ImportedCircuit] = {}
         self.accounts: dict[tuple[str, str], tuple[int, Account]] = {}
