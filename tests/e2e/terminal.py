@@ -1,4 +1,4 @@
-"""A real terminal with our command in it, for tests that read the screen and type."""
+"""A real terminal that runs the command, for tests that read the screen and type."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ MOVES_OR_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """A terminal of our own and the command in it; the folder is its home unless HOME is given."""
+    """A new terminal that runs the command; the folder is its home unless HOME is given."""
 
     def __init__(
         self, folder: Path, *args: str, size: tuple[int, int] = (24, 80), **env: str
@@ -57,7 +57,7 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def wait(self) -> int:
-        """The exit code; what is printed in the meantime is read, or the command could not end."""
+        """Wait for the exit code. Reads the output meanwhile, or the command could block on it."""
         end_s = time.monotonic() + LIMIT_S
         while self.process.poll() is None:
             assert time.monotonic() < end_s, self.output
@@ -66,7 +66,7 @@ class Terminal:
         return self.process.returncode
 
     def interrupt(self) -> None:
-        """What Ctrl-C does; again if it came just before the command began to read a key."""
+        """Interrupt the command; again if it was not ready for a signal yet."""
         for _ in range(5):
             self.process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -75,7 +75,7 @@ class Terminal:
 
     @property
     def seen(self) -> str:
-        """The output without what only moves the cursor and changes colours."""
+        """The output without the sequences that move the cursor or change colours."""
         return _plain(self.output)
 
     @property
@@ -85,15 +85,15 @@ class Terminal:
 
     @property
     def after(self) -> Any:
-        """How the terminal is set now."""
+        """The current settings of the terminal."""
         return termios.tcgetattr(self._theirs)
 
     def left_clean(self) -> bool:
-        """Whether the terminal is as it was."""
+        """Whether the terminal has its initial settings."""
         return self.after == self.before and self.output.rindex(SHOW) > self.output.rindex(HIDE)
 
     def hang_up(self) -> None:
-        """Close the terminal under the command."""
+        """Close the terminal while the command runs."""
         os.close(self._ours)
         os.close(self._theirs)
         self._ours = self._theirs = -1

@@ -1,4 +1,4 @@
-"""`switchgear batch` as a person types it: real processes, real signals, real worktrees."""
+"""`switchgear batch` with real processes, signals and worktrees."""
 
 import json
 import os
@@ -152,7 +152,7 @@ def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
     assert end.endswith("done: 3 of 3 tasks done, unknown cost")
 
 
-def test_a_failure_blocks_what_needs_it_and_reports_it(project: Project) -> None:
+def test_a_failed_task_blocks_the_tasks_that_need_it(project: Project) -> None:
     bad = "fail('Error: boom')"
     project.tasks(a=f"max_iterations: 1 | {bad}", b=f"needs: [a] | {DONE}", c=DONE)
     result = project.json()
@@ -163,7 +163,9 @@ def test_a_failure_blocks_what_needs_it_and_reports_it(project: Project) -> None
     assert result["resume"].endswith(f"--resume {result['batch']}")
 
 
-def test_parallel_tasks_have_worktrees_and_what_needs_both_finds_both(project: Project) -> None:
+def test_parallel_tasks_have_worktrees_and_a_task_that_needs_both_gets_both(
+    project: Project,
+) -> None:
     meet = "(here / f'here-{name}').touch(); until(here / f'here-{other}')"
     told = "(here / 'told').write_text(os.getcwd() + ' ' + os.environ['SWITCHGEAR_STORE'])"
     project.tasks(
@@ -192,7 +194,7 @@ def test_parallel_tasks_in_one_tree_are_refused(project: Project) -> None:
     assert project.log == []
 
 
-def test_what_cannot_be_merged_fails_its_task_alone(project: Project) -> None:
+def test_a_merge_conflict_fails_only_its_task(project: Project) -> None:
     project.tasks(
         "parallel: 2\ndefaults: {worktree: true, stuck: false}",
         a="write('same', 'a'); done()",
@@ -237,7 +239,7 @@ def test_a_retry_in_a_worktree_begins_with_a_fresh_one(project: Project) -> None
     assert project.git("show", f"{task['branch']}:half") == "False"
 
 
-def test_a_task_without_a_place_fails_alone(project: Project) -> None:
+def test_a_task_without_a_folder_fails_alone(project: Project) -> None:
     elsewhere = project.beside / "plain"
     elsewhere.mkdir()
     project.tasks(a=f"worktree: true, cwd: {elsewhere} | {DONE}", b=DONE)
@@ -246,7 +248,7 @@ def test_a_task_without_a_place_fails_alone(project: Project) -> None:
     assert result["tasks"][0]["reason"].endswith("is not a git repository, so it has no worktrees")
 
 
-def test_the_policy_of_the_command_beats_that_of_the_file(project: Project) -> None:
+def test_the_policy_on_the_command_line_overrides_that_of_the_file(project: Project) -> None:
     project.tasks(a=f"timeout: 6s, on_timeout: resume | {SLOW}")
     assert statuses(project.json("--when-alone", "timeout=accept")) == {"a": "partial"}
     assert project("--when-alone", "timeout=cry").returncode == 2
@@ -340,7 +342,7 @@ def test_batches_at_once_cannot_overspend_a_node(project: Project) -> None:
     run([*command, "audit"])
 
 
-def test_a_killed_batch_is_resumed_and_nothing_done_is_repeated(project: Project) -> None:
+def test_a_killed_batch_is_resumed_without_repeating_finished_tasks(project: Project) -> None:
     hangs = "write(name, str(n)); (here / 'pid').write_text(str(os.getpid())); (here / 'up').touch(); time.sleep(60)"
     body = f"if times('tries') == 1: {hangs}\nelse: write(name, 'again'); done()"
     project.tasks(a=DONE, b=f"needs: [a] | {body}", c=f"needs: [b] | {DONE}")
@@ -459,7 +461,7 @@ def test_nothing_to_resume_is_reported(project: Project) -> None:
         assert "batch '" in done.stderr
 
 
-def test_the_stand_in_works_in_a_project_of_its_own(project: Project) -> None:
+def test_the_demo_agent_works_in_its_own_repository(project: Project) -> None:
     text = "tasks:\n  - {name: shapes, task: Implement all, agent: 'demo:works', timeout: 2m}\n"
     (project.path / "tasks.yaml").write_text(text)
     assert project.json()["end"] == "done"
@@ -544,7 +546,7 @@ def project_run(project: Project) -> str:
     return files[0].parent.name
 
 
-def test_names_that_are_no_branch_names_get_branches_anyway(project: Project) -> None:
+def test_names_that_are_not_valid_branch_names_get_branches(project: Project) -> None:
     names = {"v1..v2": DONE, "x.lock": DONE, "Case": DONE, "case": DONE}
     project.tasks("parallel: 4\ndefaults: {worktree: true, stuck: false}", **names)
     result = project.json()
@@ -556,9 +558,7 @@ def test_names_that_are_no_branch_names_get_branches_anyway(project: Project) ->
 
 
 @pytest.mark.parametrize("name", ["a b", "-a", "a~1", "a/b", "a:b", "", "x" * 61, "a\tb"])
-def test_a_name_that_no_task_can_have_is_reported_with_its_line(
-    project: Project, name: str
-) -> None:
+def test_an_invalid_name_of_a_task_is_reported_with_its_line(project: Project, name: str) -> None:
     text = f"tasks:\n  - {{name: {json.dumps(name)}, task: x, agent: demo}}\n"
     (project.path / "tasks.yaml").write_text(text)
     done = project()
@@ -719,13 +719,13 @@ def test_a_batch_notifies_its_targets_at_its_end(project: Project) -> None:
     project.tasks(a="|" + DONE, b="needs: [a] |fail('no such table')")
     taken = project.beside / "taken.jsonl"
     result = project.json("--notify", f"command:tee {taken}", "--notify", "command:no-such-program")
-    told = json.loads(taken.read_text())
-    assert (told["kind"], told["severity"]) == ("batch_ended", "SEV3")
-    assert told["circuit"] == f"batch/{result['batch']}"
-    assert told["owners"]
-    assert "incomplete: 1 of 2 tasks done" in told["text"]
-    assert f"--resume {result['batch']}" in told["text"]
-    assert told["result"]["tasks"][1]["status"] == "failed"
+    data = json.loads(taken.read_text())
+    assert (data["kind"], data["severity"]) == ("batch_ended", "SEV3")
+    assert data["circuit"] == f"batch/{result['batch']}"
+    assert data["owners"]
+    assert "incomplete: 1 of 2 tasks done" in data["text"]
+    assert f"--resume {result['batch']}" in data["text"]
+    assert data["result"]["tasks"][1]["status"] == "failed"
     sent, lost = result["notifications"]
     assert sent["sent"]
     assert not lost["sent"]
@@ -744,7 +744,7 @@ def test_configured_targets_are_notified_of_the_end_of_a_batch(project: Project)
     assert not other.exists()
 
 
-def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Project) -> None:
+def test_an_invalid_target_ends_a_batch_before_anything_starts(project: Project) -> None:
     project.tasks(a="|" + DONE)
     done = project("--notify", "pigeon")
     assert done.returncode == 2

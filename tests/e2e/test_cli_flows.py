@@ -1,4 +1,4 @@
-"""The real command in processes of its own, over a SQLite file, for a user with an empty home."""
+"""The real command in separate processes, over a SQLite file, with an empty home folder."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def trip(run: Run, name: str = "provider/anthropic") -> Done:
     return run("record", name, "failure", "--count", "5", "--error", "529 overloaded")
 
 
-def test_looking_at_an_empty_project_reports_it_and_makes_no_file(run: Run, tmp_path: Path) -> None:
+def test_read_only_verbs_in_an_empty_project_create_no_file(run: Run, tmp_path: Path) -> None:
     done = run("status")
     assert done.returncode == 0
     assert "No circuits yet" in done.stdout
@@ -76,7 +76,7 @@ def test_processes_share_a_circuit_from_the_first_failure_to_the_trip(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_status_shows_trouble_first_in_a_table_and_as_json(run: Run) -> None:
+def test_status_shows_open_circuits_first_in_a_table_and_as_json(run: Run) -> None:
     run("record", "a/calm", "success", "--count", "20")
     trip(run)
     lines = run("status").stdout.splitlines()
@@ -131,15 +131,17 @@ def test_an_operator_holds_releases_and_resets_with_name_and_reason(run: Run) ->
     assert "nothing to do" in run("release", name, "--why", "twice").stdout
     assert run("reset", name, "--why", "provider says it is back", "--by", "ada").returncode == 0
     assert run("check", name).returncode == 0
-    told = [json.loads(line) for line in run("events", "--json").stdout.splitlines()]
-    assert [(event["by"], event["why"]) for event in told if event["kind"] == "ordered"] == [
+    data = [json.loads(line) for line in run("events", "--json").stdout.splitlines()]
+    assert [(event["by"], event["why"]) for event in data if event["kind"] == "ordered"] == [
         ("ada", "demo day"),
         ("ada", "over"),
         ("ada", "provider says it is back"),
     ]
 
 
-def test_orders_need_the_operator_token_where_one_is_configured(run: Run, tmp_path: Path) -> None:
+def test_overrides_need_the_operator_token_where_one_is_configured(
+    run: Run, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
     line = run("config", "token", "-o", "../token").stdout
     (project / "switchgear.yaml").write_text(line)
@@ -161,7 +163,7 @@ def test_orders_need_the_operator_token_where_one_is_configured(run: Run, tmp_pa
     assert run("check", "provider/anthropic").returncode == 1
     allowed = run("reset", "provider/anthropic", "--why", "mine", "--token-file", str(token))
     assert allowed.returncode == 0
-    told = run(
+    done = run(
         "hold",
         "open",
         "provider/anthropic",
@@ -169,7 +171,7 @@ def test_orders_need_the_operator_token_where_one_is_configured(run: Run, tmp_pa
         "x",
         SWITCHGEAR_TOKEN=token.read_text().strip(),
     )
-    assert told.returncode == 0
+    assert done.returncode == 0
     assert "--token " not in run("hold", "--help").stdout
 
 
@@ -181,7 +183,7 @@ QUICK = """circuits:
 """
 
 
-def test_a_probe_taken_by_one_process_is_reported_by_another(run: Run, tmp_path: Path) -> None:
+def test_a_probe_of_one_process_is_shown_by_another(run: Run, tmp_path: Path) -> None:
     (tmp_path / "project" / "switchgear.yaml").write_text(QUICK)
     run("record", "provider/x", "failure", "--count", "5")
     taken = run("check", "provider/x", "--take")
@@ -197,14 +199,14 @@ def test_a_probe_taken_by_one_process_is_reported_by_another(run: Run, tmp_path:
     assert "not used as evidence" in late.stdout
 
 
-def test_looking_does_not_take_the_probe(run: Run) -> None:
+def test_read_only_verbs_do_not_use_the_probe(run: Run) -> None:
     run("record", "provider/x", "failure", "--count", "5", "--retry-after", "0.01")
     assert run("check", "provider/x").returncode == 0
     assert run("check", "provider/x").returncode == 0
     assert run("check", "provider/x", "--take").returncode == 0
 
 
-def test_an_export_comes_back_exactly(run: Run, tmp_path: Path) -> None:
+def test_an_imported_export_is_exported_unchanged(run: Run, tmp_path: Path) -> None:
     trip(run)
     run("record", "op/日本", "success", "--cost", "0.0125", "--seconds", "1.5")
     run("hold", "shadow", "op/日本", "--why", "trying")
@@ -224,7 +226,7 @@ def test_an_export_comes_back_exactly(run: Run, tmp_path: Path) -> None:
     [("record", "a", "success"), ("reset", "a", "--why", "damaged"), ("check", "a", "--take")],
     ids=lambda verb: verb[0],
 )
-def test_a_damaged_circuit_hides_no_other_and_can_be_mended(
+def test_a_damaged_circuit_hides_no_other_and_can_be_repaired(
     run: Run, tmp_path: Path, mending: tuple[str, ...]
 ) -> None:
     run("record", "a", "success")
@@ -238,8 +240,8 @@ def test_a_damaged_circuit_hides_no_other_and_can_be_mended(
     assert run("show", "a").returncode == 2
     assert run(*mending).returncode == 0
     assert run("status").returncode == 0
-    told = json.loads(run("events", "a", "--json").stdout.splitlines()[0])
-    assert told["kind"] == "state_unreadable"
+    data = json.loads(run("events", "a", "--json").stdout.splitlines()[0])
+    assert data["kind"] == "state_unreadable"
 
 
 def test_vacuum_removes_old_events(run: Run) -> None:
@@ -250,7 +252,7 @@ def test_vacuum_removes_old_events(run: Run) -> None:
     assert len(run("events", "--json").stdout.splitlines()) == 1
 
 
-def test_the_flag_wins_over_the_environment_and_that_over_the_configuration(
+def test_the_option_overrides_the_environment_which_overrides_the_configuration(
     run: Run, tmp_path: Path
 ) -> None:
     config = tmp_path / "project" / "switchgear.yaml"
@@ -283,7 +285,7 @@ def test_the_configured_policy_evaluates_what_is_recorded(run: Run, tmp_path: Pa
     )
 
 
-def test_a_closed_pipe_is_quiet(run: Run, tmp_path: Path) -> None:
+def test_a_closed_pipe_prints_no_error(run: Run, tmp_path: Path) -> None:
     trip(run)
     command = f"{sys.executable} -m switchgear export | head -c 1"
     done = subprocess.run(
@@ -298,7 +300,7 @@ def test_a_closed_pipe_is_quiet(run: Run, tmp_path: Path) -> None:
     assert done.stdout in {"{:0\n", "{:141\n"}
 
 
-def test_following_shows_what_happens_until_ctrl_c(run: Run, tmp_path: Path) -> None:
+def test_follow_prints_new_events_until_ctrl_c(run: Run, tmp_path: Path) -> None:
     trip(run)
     process = subprocess.Popen(
         [sys.executable, "-m", "switchgear", "events", "--follow", "--json"],

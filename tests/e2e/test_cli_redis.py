@@ -39,11 +39,11 @@ def run(server: Server, tmp_path: Path) -> Run:
     return call
 
 
-def test_the_verbs_work_over_redis_and_what_is_moved_comes_back_exactly(
+def test_the_verbs_work_over_redis_and_an_import_restores_an_export_exactly(
     run: Run, tmp_path: Path
 ) -> None:
-    told = run("record", "provider/x", "failure", "--count", "5", "--error", "529")
-    assert "closed → open" in told.stdout, told.stderr
+    done = run("record", "provider/x", "failure", "--count", "5", "--error", "529")
+    assert "closed → open" in done.stdout, done.stderr
     assert run("check", "provider/x").returncode == 1
     (first,) = (json.loads(line) for line in run("events", "--json").stdout.splitlines())
     assert run("hold", "closed", "provider/x", "--why", "now", "--by", "ada").returncode == 0
@@ -72,7 +72,7 @@ def test_the_doctor_and_the_configuration_hide_the_password(run: Run) -> None:
     assert "ada" not in run("config", "show").stdout
 
 
-def test_a_wrong_password_is_a_sentence_and_is_not_shown(run: Run, server: Server) -> None:
+def test_a_wrong_password_is_reported_without_showing_it(run: Run, server: Server) -> None:
     wrong = server.url.replace("redis://", "redis://ada:wrong-wrong@")
     for verb in (("status",), ("record", "a", "success"), ("doctor",)):
         done = run(*verb, "--store", wrong)

@@ -1,4 +1,4 @@
-"""The command at a terminal: live screens, keys, prompts, colour, and a terminal left as it was."""
+"""The command at a terminal: live screens, keys, prompts and colour; the terminal is restored at the end."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import quick_command
 from e2e.terminal import ENTER, LEAVE, LIMIT_S, Terminal
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]")
-"""An escape that sets the colour of letters."""
+"""An escape sequence that sets the text colour."""
 
 
 @pytest.fixture
@@ -32,9 +32,7 @@ def terminals() -> Iterator[list[Terminal]]:
         terminal.close()
 
 
-def test_watching_ends_with_q_and_leaves_the_terminal_as_it_was(
-    home: Path, terminals: list[Terminal]
-) -> None:
+def test_q_ends_watch_and_restores_the_terminal(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "watch", "--interval", "0.1")
     terminals.append(terminal)
     terminal.read_until("provider/anthropic")
@@ -47,7 +45,7 @@ def test_watching_ends_with_q_and_leaves_the_terminal_as_it_was(
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
+def test_a_signal_ends_watch_and_restores_the_terminal(
     home: Path, terminals: list[Terminal], number: signal.Signals, code: int
 ) -> None:
     terminal = Terminal(home, "watch", "--interval", "0.1")
@@ -60,7 +58,7 @@ def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
     assert "Traceback" not in terminal.output
 
 
-def test_watching_ends_when_its_terminal_is_gone(home: Path, terminals: list[Terminal]) -> None:
+def test_watch_ends_when_its_terminal_is_closed(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "watch", "--interval", "0.1")
     terminals.append(terminal)
     terminal.read_until("q: quit")
@@ -68,7 +66,7 @@ def test_watching_ends_when_its_terminal_is_gone(home: Path, terminals: list[Ter
     terminal.process.wait(LIMIT_S)
 
 
-def test_watching_shows_what_needs_attention_first_with_what_to_do(
+def test_watch_shows_first_what_needs_attention_and_what_to_do(
     home: Path, terminals: list[Terminal]
 ) -> None:
     terminal = Terminal(home, "watch", "--interval", "0.1")
@@ -81,7 +79,7 @@ def test_watching_shows_what_needs_attention_first_with_what_to_do(
     assert terminal.wait() == 0
 
 
-def test_an_order_without_a_reason_asks_for_it(home: Path, terminals: list[Terminal]) -> None:
+def test_an_override_without_a_reason_prompts_for_it(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "hold", "open", "op/git")
     terminals.append(terminal)
     terminal.read_until("Why:")
@@ -91,7 +89,7 @@ def test_an_order_without_a_reason_asks_for_it(home: Path, terminals: list[Termi
     assert "provider maintenance" in terminal.output
 
 
-def test_ctrl_c_at_a_question_gives_no_order(home: Path, terminals: list[Terminal]) -> None:
+def test_ctrl_c_at_a_prompt_cancels_the_override(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "hold", "open", "op/git")
     terminals.append(terminal)
     terminal.read_until("Why:")
@@ -100,7 +98,7 @@ def test_ctrl_c_at_a_question_gives_no_order(home: Path, terminals: list[Termina
     assert "Traceback" not in terminal.output
 
 
-def test_several_circuits_are_listed_and_a_no_changes_none(
+def test_several_circuits_are_listed_and_the_answer_no_changes_none(
     home: Path, terminals: list[Terminal]
 ) -> None:
     terminal = Terminal(home, "hold", "closed", "*", "--why", "x")
@@ -112,7 +110,7 @@ def test_several_circuits_are_listed_and_a_no_changes_none(
     assert "nothing was changed" in terminal.output
 
 
-def test_colour_is_there_at_a_terminal_unless_it_is_not_wanted(
+def test_a_terminal_gets_colour_unless_it_is_disabled(
     home: Path, terminals: list[Terminal]
 ) -> None:
     coloured = Terminal(home, "status")

@@ -1,4 +1,4 @@
-"""The command as a newcomer meets it, in a separate process."""
+"""`switchgear demo`, help and errors of the command, in a separate process."""
 
 import os
 import re
@@ -40,12 +40,12 @@ def test_the_demo_writes_no_escape_codes_into_a_pipe(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_the_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_demo_leaves_no_files(tmp_path: Path) -> None:
     switchgear("demo", "--speed", "20", home=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_bad_speed_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_an_invalid_speed_is_refused_in_one_sentence(tmp_path: Path) -> None:
     done = switchgear("demo", "--speed", "0", home=tmp_path)
     assert done.returncode == 2
     assert "0.0 is not in the range 0.1<=x<=20.0" in done.stderr
@@ -84,7 +84,7 @@ def test_the_first_command_of_the_readme_is_stopped_by_the_breaker_and_succeeds(
     assert took_s > 10, "long enough to be watched"
 
 
-def test_an_unknown_verb_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_an_unknown_verb_is_refused_in_one_sentence(tmp_path: Path) -> None:
     done = switchgear("dmeo", home=tmp_path)
     assert done.returncode == 2
     assert "No such command 'dmeo'" in done.stderr

@@ -1,4 +1,4 @@
-"""`switchgear run`, `runs` and `resume` as a person types them: real processes, real signals."""
+"""`switchgear run`, `runs` and `resume` with real processes and signals."""
 
 import json
 import os
@@ -115,7 +115,7 @@ def test_json_is_the_documented_result_and_nothing_else(project: Project) -> Non
     assert "iteration 3 of 30" in done.stderr
 
 
-def test_a_run_sets_its_money_aside_and_does_not_begin_without_it(project: Project) -> None:
+def test_a_run_reserves_its_budget_and_does_not_start_without_it(project: Project) -> None:
     project("budgets", "set", "atlas", "1")
     spends = "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.3); write('a', str(os.getpid()))"
     flags = ("--budget", "0.8", "--budget-node", "atlas")
@@ -123,12 +123,12 @@ def test_a_run_sets_its_money_aside_and_does_not_begin_without_it(project: Proje
     refused = project.json("run", "again", *flags, agent=spends)
     assert (refused["exit_code"], refused["exit_reason"], refused["run"]) == (11, "budget", None)
     assert refused["reason"] == "budget 'atlas' refuses: $0.80 requested, $0.70 of $1.00 free"
-    told = project("run", "again", *flags[2:], "--max-iterations", "1", agent=spends)
-    assert told.returncode == 0, told.stderr
+    done = project("run", "again", *flags[2:], "--max-iterations", "1", agent=spends)
+    assert done.returncode == 0, done.stderr
     assert "$0.40" in project("budgets", "show", "atlas").stdout
-    told = project("run", "x", "--budget-node", "other", agent=spends)
-    assert told.returncode == 2
-    assert "budget 'other' is not open; 'switchgear budgets list' shows the trees" in told.stderr
+    done = project("run", "x", "--budget-node", "other", agent=spends)
+    assert done.returncode == 2
+    assert "budget 'other' is not open; 'switchgear budgets list' shows the trees" in done.stderr
 
 
 SPENDS = "tell(type='usage', model='m', input_tokens=1, output_tokens=1, cost_usd=0.5); write('a', str(os.getpid()))"
@@ -140,28 +140,28 @@ def spent_micros(project: Project) -> int:
     return int(node["spent_micros"])
 
 
-def test_a_run_that_never_began_costs_nothing(project: Project) -> None:
+def test_a_run_that_never_started_costs_nothing(project: Project) -> None:
     project("budgets", "set", "atlas", "1")
     runs = project.path / ".switchgear" / "runs"
     runs.touch()  # no folder can be made in a file
-    told = project("run", "x", "--budget-node", "atlas", agent=SPENDS)
-    assert told.returncode == 2
-    assert "Not a directory" in told.stderr
+    done = project("run", "x", "--budget-node", "atlas", agent=SPENDS)
+    assert done.returncode == 2
+    assert "Not a directory" in done.stderr
     assert spent_micros(project) == 0
     runs.unlink()
     notes = project.path / "switchgear.yaml"
     notes.write_text("interventions: {escalate: nobody}\n")
-    told = project("run", "x", "--stuck", "--budget-node", "atlas", agent=SPENDS)
-    assert told.returncode == 2, told.stdout
+    done = project("run", "x", "--stuck", "--budget-node", "atlas", agent=SPENDS)
+    assert done.returncode == 2, done.stdout
     assert spent_micros(project) == 0
     notes.write_text(project("config", "token", "-o", str(project.agent) + ".token").stdout)
-    told = project("run", "x", "--shadow", "--budget-node", "atlas", agent=SPENDS)
-    assert "accepts overrides only with the operator token" in told.stderr
+    done = project("run", "x", "--shadow", "--budget-node", "atlas", agent=SPENDS)
+    assert "accepts overrides only with the operator token" in done.stderr
     assert spent_micros(project) == 0
     assert not list(runs.iterdir()), "it leaves no folder behind"
 
 
-def test_an_empty_node_refuses_a_run_and_more_money_lets_it_continue(project: Project) -> None:
+def test_an_empty_node_refuses_a_run_and_a_higher_limit_lets_it_continue(project: Project) -> None:
     project("budgets", "set", "atlas", "0.5")
     goes_on = SPENDS + "; tell(type='result', text='more', success=None)"
     ended = project.json("run", "x", "--budget-node", "atlas", agent=goes_on)
@@ -182,10 +182,10 @@ def test_an_empty_node_refuses_a_run_and_more_money_lets_it_continue(project: Pr
     assert spent_micros(project) == 1_500_000
 
 
-def test_a_stand_in_that_may_not_begin_leaves_nothing_behind(project: Project) -> None:
-    told = project("run", "--agent", "demo", "--budget-node", "nope")
-    assert told.returncode == 2
-    assert "budget 'nope' is not open" in told.stderr
+def test_a_refused_demo_run_leaves_no_files(project: Project) -> None:
+    done = project("run", "--agent", "demo", "--budget-node", "nope")
+    assert done.returncode == 2
+    assert "budget 'nope' is not open" in done.stderr
     assert not (project.path / ".switchgear" / "runs").exists()
 
 
@@ -266,7 +266,7 @@ def test_an_agent_that_is_not_installed_is_reported_with_the_way_to_get_it(
     )
 
 
-def test_a_command_that_is_not_there_makes_no_run(project: Project) -> None:
+def test_a_missing_command_creates_no_run(project: Project) -> None:
     for command in ("no-such-agent --task {prompt}", "./not/here.sh"):
         done = project("run", "x", "--agent-cmd", command)
         assert done.returncode == 16
@@ -423,11 +423,11 @@ def test_a_tripped_run_notifies_configured_targets_and_those_of_notify(project: 
     assert done.returncode == 10
     assert "switchgear: notification to command-" in done.stderr
     for name in ("configured", "flag"):  # a configured target receives other events, too
-        told = [json.loads(line) for line in (out / name).read_text().splitlines()]
-        [got] = [each for each in told if each["severity"] != "INFO"]
+        data = [json.loads(line) for line in (out / name).read_text().splitlines()]
+        [got] = [each for each in data if each["severity"] != "INFO"]
         assert (got["kind"], got["severity"]) == ("run_ended", "SEV2")
         assert len(got["owners"]) == 1
-        assert all(each["owners"] == got["owners"] for each in told)
+        assert all(each["owners"] == got["owners"] for each in data)
         assert got["receipt"]["exit_reason"] == "circuit_breaker"
     assert not (out / "other").exists(), "it matches other circuits"
     again = project("run", "x", *flags, agent="print('Error: boom'); sys.exit(1)")
@@ -601,7 +601,7 @@ def test_more_time_is_added_to_what_was_used(project: Project) -> None:
     assert "is completed" in done.stderr
 
 
-def test_an_answer_unblocks(project: Project) -> None:
+def test_an_answer_unblocks_a_run(project: Project) -> None:
     ask = "if n == 1: tell(type='question', text='Red or blue?'); sys.exit()\n"
     body = ask + "write('answer', prompt)"
     first = project.json("run", "paint it", agent=body)
@@ -643,7 +643,7 @@ def test_runs_are_listed_and_shown_and_a_damaged_one_is_reported(project: Projec
     assert "cannot be read" in broken.stderr
 
 
-def test_the_demo_needs_nothing_and_touches_nothing_here(project: Project) -> None:
+def test_the_demo_agent_changes_nothing_in_the_current_folder(project: Project) -> None:
     done = project("run", "--agent", "demo:same-error")
     assert done.returncode == 10, done.stdout + done.stderr
     assert "Circuit breaker tripped" in done.stdout
@@ -764,9 +764,9 @@ def test_a_second_run_of_the_same_task_reports_the_conflict(project: Project) ->
     assert f"process {process.pid}" in second.stderr
     assert f"run {runs(project)[0]['id']}" in second.stderr
     assert f"kill {process.pid}" in second.stderr
-    told = project.json("run", "x", agent=waits)
-    assert (told["exit_reason"], told["exit_code"], told["run"]) == ("conflict", 19, None)
-    assert len(told["choices"]) == 3
+    data = project.json("run", "x", agent=waits)
+    assert (data["exit_reason"], data["exit_code"], data["run"]) == ("conflict", 19, None)
+    assert len(data["choices"]) == 3
     assert len(runs(project)) == 1
     other = project("run", "y", agent="write('b', 'c')")  # another task is no conflict
     assert other.returncode == 0, other.stderr
@@ -795,7 +795,7 @@ def test_a_plan_that_is_a_pipe_is_refused_at_once(project: Project) -> None:
 
 
 @pytest.mark.parametrize("plan", ["/dev/zero", "."])
-def test_a_plan_that_is_no_file_is_refused(project: Project, plan: str) -> None:
+def test_a_plan_that_is_not_a_file_is_refused(project: Project, plan: str) -> None:
     done = project("run", "x", "--plan", plan, agent="write('a', 'b')")
     assert done.returncode == 2
     assert "it must be a text file with a checklist" in done.stderr
@@ -808,5 +808,5 @@ def test_a_plan_that_the_agent_replaces_by_a_pipe_does_not_hang_the_run(project:
         "if n == 1: os.remove('plan.md'); os.mkfifo('plan.md')\n"
         "tell(type='result', text='more', success=None)"
     )
-    told = project.json("run", "x", "--plan", "plan.md", "--max-iterations", "2", agent=swaps)
-    assert (told["exit_reason"], told["iterations"]) == ("max_iterations", 2)
+    data = project.json("run", "x", "--plan", "plan.md", "--max-iterations", "2", agent=swaps)
+    assert (data["exit_reason"], data["iterations"]) == ("max_iterations", 2)

@@ -24,7 +24,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         terminal.close()
 
 
-def test_a_run_is_drawn_live_and_its_end_stands_on_the_normal_screen(
+def test_a_run_is_drawn_live_and_its_summary_is_on_the_normal_screen(
     opened: Callable[..., Terminal],
 ) -> None:
     terminal = opened("run", "--agent", "demo:same-error")
@@ -61,7 +61,7 @@ def test_control_c_is_answered_at_once_and_leaves_a_summary(
     assert re.search(r"continue: \S*(switchgear|python\S* -m switchgear) resume", terminal.normal)
 
 
-def test_without_colour_there_is_none_and_a_dumb_terminal_gets_plain_lines(
+def test_colour_can_be_disabled_and_a_dumb_terminal_gets_plain_lines(
     opened: Callable[..., Terminal],
 ) -> None:
     plain = opened("run", "--agent", "demo:same-error", NO_COLOR="1")

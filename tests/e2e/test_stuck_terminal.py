@@ -67,15 +67,15 @@ print('{"type": "result", "text": "done", "success": true}')
 
 
 def with_help(folder: Path, **more: object) -> None:
-    """A configuration that names somebody who takes over, and leaves what they were given."""
+    """A configuration with an escalation agent that saves the evidence that it receives."""
     (folder / "klaus.py").write_text(KLAUS)
     plan = {"escalate": f"{sys.executable} -S {folder / 'klaus.py'} {{prompt}}", **more}
-    told = {"interventions": plan, "timeouts": {"session_s": 600}}
-    (folder / "switchgear.yaml").write_text(json.dumps(told))
+    config = {"interventions": plan, "timeouts": {"session_s": 600}}
+    (folder / "switchgear.yaml").write_text(json.dumps(config))
     trust_file(str(folder / "switchgear.yaml"))
 
 
-def test_more_time_a_hint_and_the_help_are_given_as_they_are_chosen(
+def test_the_user_can_choose_more_time_a_hint_and_a_hand_over(
     stuck: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     with_help(tmp_path, ask_s=30, progress=False)
@@ -133,7 +133,7 @@ def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
     assert json.loads(told["escalate"])["continue"] is False
 
 
-def test_a_tripped_circuit_is_closed_by_that_choice(tmp_path: Path) -> None:
+def test_the_user_can_close_a_tripped_circuit(tmp_path: Path) -> None:
     (tmp_path / "switchgear.yaml").write_text(
         "store: sqlite:///state.db\ncircuits: [{match: op/*, policy: operation}]\n"
     )

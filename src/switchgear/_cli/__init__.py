@@ -1,4 +1,4 @@
-"""The command. Thin: parse, call, print. A verb's module is imported when the verb is used."""
+"""The command. The verbs only parse, call and print; the module of a verb is imported when it is used."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`switchgear backtest`: what a policy would have done in recorded sessions."""
+"""`switchgear backtest`: replays recorded sessions to show what a policy would have done."""
 
 import importlib
 import math
@@ -34,39 +34,39 @@ from switchgear._text.glob import literal
 _ENDINGS = (".yaml", ".yml", ".toml")
 
 
-def chosen(text: str, *, code: bool = False) -> Named:
-    """The policy: of a file (`FILE`, `FILE#NAME`), of the configuration by its name, a preset, or that of sessions.
+def load_policy(text: str, *, allow_code: bool = False) -> Named:
+    """The policy that `--policy` names: of a file (`FILE`, `FILE#NAME`) or the configuration, a preset, or `session`.
 
-    `code`: the file may be a Python module, which is run.
+    `allow_code`: the file may be a Python module, which is executed.
     """
     path, _, name = text.partition("#")
     if path.endswith(".py"):
-        if not code:
+        if not allow_code:
             raise Fail(f"--policy {text!r}: a Python file works with `switchgear backtest` only")
-        return _of_module(path, name)
+        return _from_module(path, name)
     if path.endswith(_ENDINGS) or Path(path).is_file():
-        return _one_of(path, name, load_config(path).policies, "add them under `policies:`")
+        return _select(path, name, load_config(path).policies, "add them under `policies:`")
     config = load_chosen_config()
-    named = config.policies
-    if text in named:
-        return Named(text, named[text])
+    configured = config.policies
+    if text in configured:
+        return Named(text, configured[text])
     if text in PRESETS:
         return Named(text, preset_policy(text))
     if text == SESSION:
-        return Named(text, _guarding_sessions(config))
-    near = suggestion(text, [*named, *PRESETS, SESSION])
+        return Named(text, _policy_of_sessions(config))
+    near = suggestion(text, [*configured, *PRESETS, SESSION])
     raise Fail(f"--policy {text!r}: there is no such policy, preset or file; {near}")
 
 
-def _guarding_sessions(config: Config) -> Policy:
+def _policy_of_sessions(config: Config) -> Policy:
     """The policy of guarded sessions: the stuck score and the progress detectors, as configured."""
     score = config.policy_for("session/any") or preset_policy("stuck")
     progress = config.policy_for("progress/any") or preset_policy("progress")
     return session_policy(score, progress if config.interventions.progress else None)
 
 
-def _of_module(path: str, name: str) -> Named:
-    """A policy of a Python module, imported by its name: other processes import it again."""
+def _from_module(path: str, name: str) -> Named:
+    """A policy of a Python module. Imported by name, so that worker processes can import it, too."""
     file = Path(path).resolve()
     if not file.is_file() or not file.stem.isidentifier():
         raise Fail(
@@ -81,17 +81,18 @@ def _of_module(path: str, name: str) -> Named:
     if Path(module.__file__ or "").resolve() != file:
         raise Fail(f"--policy {path!r}: another module is named {file.stem!r}; rename the file")
     policies = {key: value for key, value in vars(module).items() if isinstance(value, Policy)}
-    return _one_of(path, name, policies, "assign a Policy to a variable")
+    return _select(path, name, policies, "assign a Policy to a variable")
 
 
-def _one_of(path: str, name: str, policies: Mapping[str, Policy], how: str) -> Named:
+def _select(path: str, name: str, policies: Mapping[str, Policy], how_to_add: str) -> Named:
+    """The policy of this name; without a name, the only one of the file."""
     if name in policies:
         return Named(name, policies[name])
     if not name and len(policies) == 1:
         [(only, policy)] = policies.items()
         return Named(only, policy)
     if not policies:
-        raise Fail(f"--policy {path!r}: the file has no policies; {how}")
+        raise Fail(f"--policy {path!r}: the file has no policies; {how_to_add}")
     known = ", ".join(sorted(policies))
     if name:
         raise Fail(f"--policy {path + '#' + name!r}: the file has no such policy; it has {known}")
@@ -102,9 +103,9 @@ def _one_of(path: str, name: str, policies: Mapping[str, Policy], how: str) -> N
 
 DEFAULT = "default"
 SESSION = "session"
-"""Names the policy of guarded sessions."""
-NOTHING_READ = 3
-"""The exit code when no run was found in what was given."""
+"""The value of `--policy` for the policy of guarded sessions."""
+EXIT_NO_RUN = 3
+"""The exit code if no run was found."""
 FORMATS = (
     *("claude", "codex", "gemini", "qwen", "opencode", "pi", "openhands", "swe-agent"),
     *("mini-swe-agent", "otel", "switchgear", "plain"),
@@ -124,7 +125,7 @@ jobs_option = click.option(
 
 
 class _Confidence(click.FloatRange):
-    """A confidence as the output shows it, such as 70%, or as a share."""
+    """A confidence, as a percentage such as 70% or as a share such as 0.7."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = value.strip() if isinstance(value, str) else ""
@@ -141,15 +142,17 @@ class _Confidence(click.FloatRange):
 
 outcome_options = combined(
     click.option(
-        "--outcomes", metavar="FILE", help="Which runs were solved: JSON of ids and true/false."
+        "--outcomes",
+        metavar="FILE",
+        help="JSON object that says which runs were solved: true or false by id.",
     ),
     click.option(
         "--confidence",
         type=_Confidence(0.5, 1.0),
         default=0.7,
-        help="Count an inferred outcome from this confidence on, such as 80% or 0.8.",
+        help="Use inferred outcomes of at least this confidence, such as 80% or 0.8.",
     ),
-    click.option("--no-infer", "recorded_only", is_flag=True, help="Infer no outcomes."),
+    click.option("--no-infer", "recorded_only", is_flag=True, help="Do not infer outcomes."),
 )
 
 
@@ -205,14 +208,14 @@ def backtest(  # noqa: PLR0917  click passes them by name
 
     PATH is a file or a folder: transcripts of Claude Code, rollouts of Codex, chats of Gemini CLI
     and Qwen Code, sessions of OpenCode and pi, trajectories of OpenHands, SWE-agent and
-    mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and a plain JSONL
-    (docs/backtest.md). The format is recognised by the content; unknown lines are counted.
+    mini-swe-agent, OpenTelemetry GenAI spans, runs of `switchgear run`, and plain JSONL
+    (docs/backtest.md). The format is detected from the content; unknown lines are counted.
 
     A policy is a preset, `session`, a policy of the configuration, or a file: FILE or FILE#NAME. A file
     that ends in .py is a Python module with a `Policy`; it is run.
 
     Outcomes come from `switchgear label`, --outcomes or the recording; else they are inferred
-    from how a run ends, and the number of inferred ones is shown.
+    from how a run ends, and the output shows how many are inferred.
 
     Exit code 0: done; 2: bad input; 3: no run was found.
     """
@@ -227,11 +230,11 @@ def backtest(  # noqa: PLR0917  click passes them by name
     check_folder("--html", html)
     found = BacktestFindings(pictures if html else 0)
     found.noun = "circuit" if live else "run"
-    with progress("replaying recordings", hidden=as_json or live) as tell:
-        told = {} if outcomes is None else read_outcomes(outcomes)
+    with progress("replaying recordings", hidden=as_json or live) as report:
+        given = {} if outcomes is None else read_outcomes(outcomes)
         least = None if recorded_only else confidence
-        read = Recordings(paths, told, force, jobs, tell, read_labels(), least)
-        for row in _live() if live else _replay_rows(found, read, names):
+        recordings = Recordings(paths, given, force, jobs, report, read_labels(), least)
+        for row in _shadow_rows() if live else _replay_rows(found, recordings, names):
             found.add(row)
     if not live:
         _add_opinions(found)
@@ -244,32 +247,34 @@ def backtest(  # noqa: PLR0917  click passes them by name
         show_backtest(screen, found, limit)
         if html is not None:
             screen.line(f"report: {clean(html, 1000)}")
-    return 0 if found.runs else NOTHING_READ
+    return 0 if found.runs else EXIT_NO_RUN
 
 
 def check_paths(paths: tuple[str, ...]) -> None:
-    """Refuse a path that is not there: it is a typing error."""
+    """End the command if a path does not exist."""
     for path in paths:
         if not Path(path).exists():
             fail(f"{path!r}: there is no such file or folder")
 
 
 def check_folder(option: str, path: str | None) -> None:
-    """Refuse a file whose folder is not there, before any work is done for it."""
+    """End the command if the folder of an output file does not exist, before any work is done."""
     if path is not None and not Path(path).absolute().parent.is_dir():
         fail(f"{option} {path!r}: its folder does not exist")
 
 
-def _replay_rows(found: BacktestFindings, read: Recordings, names: list[str]) -> Iterator[RunRow]:
-    policies = tuple(chosen(text, code=True) for text in names)
-    found.least_confidence = read.least_confidence
-    found.unmatched = set(read.outcomes)
+def _replay_rows(
+    found: BacktestFindings, recordings: Recordings, names: list[str]
+) -> Iterator[RunRow]:
+    policies = tuple(load_policy(text, allow_code=True) for text in names)
+    found.least_confidence = recordings.least_confidence
+    found.unmatched = set(recordings.outcomes)
     found.judged_by(policies)
-    return each_run(read, Judging(policies, pictures=found.pictures > 0).row, found.tally)
+    return each_run(recordings, Judging(policies, pictures=found.pictures > 0).row, found.tally)
 
 
 def _add_opinions(found: BacktestFindings) -> None:
-    """Compare the second opinions in the store with the outcomes, where there are any."""
+    """Compare the second opinions in the store with the outcomes."""
     try:
         with open_session(reading=True) as session:
             entries = session.panel.events(glob="session/*", limit=ALL_EVENTS)
@@ -281,7 +286,8 @@ def _add_opinions(found: BacktestFindings) -> None:
     found.opinions.compare(row.run for row in found.rows)
 
 
-def _live() -> Iterator[RunRow]:
+def _shadow_rows() -> Iterator[RunRow]:
+    """A row for each circuit that is or was in shadow mode."""
     with open_session(reading=True) as session:
         views, trouble = session.read("*")
         for view in views:
@@ -294,7 +300,7 @@ def _live() -> Iterator[RunRow]:
 
 
 def _show_sources() -> int:
-    """Nothing was given: what could be, and where the agents of this machine keep theirs."""
+    """Print example commands for the sessions of the agents on this machine. Returns the exit code."""
     warn("give a file or folder with recorded sessions, for example:")
     places = list(usual_places())
     width = max((len(place) for _, place, _ in places), default=0)

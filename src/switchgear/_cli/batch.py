@@ -1,4 +1,4 @@
-"""`switchgear batch`: many tasks with dependencies, in order or side by side, under the circuits."""
+"""`switchgear batch`: runs many tasks in the order of their dependencies, several at a time."""
 
 import os
 import shlex
@@ -70,26 +70,29 @@ if TYPE_CHECKING:
     from switchgear._remote.app import Broker
 
 LAST = "last"
-ALONE = {"timeout": TIMEOUT_CHOICES, "open": OPEN_CHOICES}
+WHEN_ALONE = {"timeout": TIMEOUT_CHOICES, "open": OPEN_CHOICES}
+"""The choices of `--when-alone`."""
 
 
 class Prepared(NamedTuple):
+    """A batch that is ready to run."""
+
     batch: Batch
-    kept: BatchState
-    home: BatchFolder
+    state: BatchState
+    folder: BatchFolder
     notes: tuple[str, ...]
     lock: RunLock
-    """Held until the process ends: no other one continues with this batch in the meantime."""
+    """Held until the process ends, so that no other process runs this batch."""
     unsettled: frozenset[str] = frozenset()
     """Tasks that were running when the last process of this batch ended."""
 
 
-def broker_option(what: str) -> Callable[[F], F]:
+def broker_option(text: str) -> Callable[[F], F]:
     return click.option(
         "--broker",
         metavar="URL",
         envvar="SWITCHGEAR_BROKER",
-        help=f"{what} [default: SWITCHGEAR_BROKER, else the Redis store]",
+        help=f"{text} [default: SWITCHGEAR_BROKER, else the Redis store]",
     )
 
 
@@ -161,7 +164,7 @@ def batch(
     interrupted 130; 2: the file is invalid and nothing was started.
     """
     if tasks is None and resumed is not None and Path(resumed).is_file():
-        tasks, resumed = resumed, LAST  # what follows --resume was the file
+        tasks, resumed = resumed, LAST  # --resume took the file as its value
     if tasks is None:
         fail("TASKS.YAML is missing: name the file with the tasks")
     if retry_failed and resumed is None:
@@ -170,27 +173,27 @@ def batch(
     if problem := _repository_problem(repository or ""):
         fail(f"--repository: {problem}")
     with open_session() as session:
-        place = workplace(session)
-        wanted = _load_batch(place, tasks, parallel, when_alone)
-        wanted = _paid_from(place, wanted, budget_node)
-        if any(task.worktree for task in wanted.tasks):
-            # Hooks of agents in worktrees use the same circuits: there they would look for others.
+        context = attempt_dependencies(session)
+        loaded = _load_batch(context, tasks, parallel, when_alone)
+        loaded = _with_budget_node(context, loaded, budget_node)
+        if any(task.worktree for task in loaded.tasks):
+            # So that hooks of agents in worktrees use the same store and configuration.
             if file := file_of(session.store):
                 os.environ.setdefault(STORE_VARIABLE, f"sqlite:///{file}")
             if session.config.source is not None:
                 os.environ.setdefault(VARIABLE, session.config.source)
         link = broker_of(session, broker) if engine == "celery" else None
-        prepared = _prepare(wanted, tasks, resumed, place.runs, failed_too=retry_failed)
+        prepared = _prepare(loaded, tasks, resumed, context.runs, retry_failed=retry_failed)
         with prepared.lock:
             if link is None:
-                _refuse_elsewhere(session, place, prepared)
+                _refuse_elsewhere(session, context, prepared)
             remote = None if link is None else (link, repository or "")
-            code = _schedule(session, place, prepared, targets, remote, as_json=as_json)
+            code = _schedule(session, context, prepared, targets, remote, as_json=as_json)
     raise SystemExit(code)
 
 
 def broker_of(session: Session, broker: str | None) -> "Broker":
-    """The broker. Ends the command where hosts could not share the store."""
+    """The broker. Ends the command if hosts cannot share the store, or Celery is missing."""
     url = session.panel.store.url or ""
     if url.startswith("memory:"):
         fail("several hosts need a store that they share: set `store: redis://…`")
@@ -212,7 +215,7 @@ def broker_of(session: Session, broker: str | None) -> "Broker":
 
 
 def _repository_problem(url: str) -> str:
-    """Why this URL cannot be given to other hosts; empty: it can."""
+    """Why this URL cannot be sent to other hosts; empty: it can."""
     if url.startswith("-"):
         return f"{url!r} is neither a URL nor the path of a repository"
     if redact_lines(url) != url:
@@ -223,7 +226,7 @@ def _repository_problem(url: str) -> str:
     return ""
 
 
-def workplace(session: Session) -> AttemptDependencies:
+def attempt_dependencies(session: Session) -> AttemptDependencies:
     config = session.config
     return AttemptDependencies(
         session.panel,
@@ -240,37 +243,38 @@ def workplace(session: Session) -> AttemptDependencies:
 
 
 def _load_batch(
-    place: AttemptDependencies, tasks: str, parallel: int | None, when_alone: tuple[str, ...]
+    context: AttemptDependencies, tasks: str, parallel: int | None, when_alone: tuple[str, ...]
 ) -> Batch:
-    """The batch of the file as the options have it; everything is checked before anything starts."""
-    read = read_batch(tasks, presets=place.presets)
-    alone = _parse_choices(when_alone)
-    if "open" in alone:
-        read = read._replace(on_open=alone["open"])
-    if "timeout" in alone:
-        choice = alone["timeout"]
-        read = read._replace(tasks=tuple(task._replace(on_timeout=choice) for task in read.tasks))
+    """The batch of the file, changed by the options. Checks every task before anything starts."""
+    loaded = read_batch(tasks, presets=context.presets)
+    choices = _parse_choices(when_alone)
+    if "open" in choices:
+        loaded = loaded._replace(on_open=choices["open"])
+    if "timeout" in choices:
+        choice = choices["timeout"]
+        changed = (task._replace(on_timeout=choice) for task in loaded.tasks)
+        loaded = loaded._replace(tasks=tuple(changed))
     checked = set()
-    for task in read.tasks:
+    for task in loaded.tasks:
         try:
-            options = options_of(place, task)
+            options = options_of(context, task)
             check_plan(Path(task.cwd or "."), options.plan)
         except ValueError as problem:
             fail(f"task {task.name!r}: {problem}")
         kind = (options._replace(task=""), task.cwd)
-        if kind not in checked:  # once for all tasks that differ only in what the agent is to do
-            _refuse_unknown_cost(place, task, options, limited=read.budget_micros is not None)
+        if kind not in checked:  # once for all tasks that differ only in their description
+            _refuse_unknown_cost(context, task, options, limited=loaded.budget_micros is not None)
             checked.add(kind)
-    return read if parallel is None else read._replace(parallel=parallel)
+    return loaded if parallel is None else loaded._replace(parallel=parallel)
 
 
 def _refuse_unknown_cost(
-    place: AttemptDependencies, task: Task, options: RunOptions, *, limited: bool
+    context: AttemptDependencies, task: Task, options: RunOptions, *, limited: bool
 ) -> None:
-    """End the command if a task has a budget, or the batch, and its cost cannot be known."""
+    """End the command if the task or the batch has a budget and the cost cannot be known."""
     if options.allow_unknown_price or not (limited or options.budget_micros is not None):
         return
-    priced = coverage(options, agent_of(options), Path(task.cwd or ".").absolute(), place.runs)
+    priced = coverage(options, agent_of(options), Path(task.cwd or ".").absolute(), context.runs)
     if not priced.known:
         fail(
             f"task {task.name!r}: its budget cannot be enforced: {priced.why}; nothing was started\n"
@@ -280,74 +284,75 @@ def _refuse_unknown_cost(
         )
 
 
-def _paid_from(place: AttemptDependencies, wanted: Batch, node: str | None) -> Batch:
-    """With the node of the option, if one is given; a node that is not open is reported before the start."""
+def _with_budget_node(context: AttemptDependencies, loaded: Batch, node: str | None) -> Batch:
+    """The batch with the budget node of the option, if given. Ends the command if a node is not open."""
     if node is not None:
-        paid = (task._replace(flags={**task.flags, "budget_node": node}) for task in wanted.tasks)
-        wanted = wanted._replace(tasks=tuple(paid))
-    for each in dict.fromkeys(task.flags.get("budget_node") for task in wanted.tasks):
-        check_node(place.panel.budgets, each)
-    return wanted
+        tasks = (task._replace(flags={**task.flags, "budget_node": node}) for task in loaded.tasks)
+        loaded = loaded._replace(tasks=tuple(tasks))
+    for each in dict.fromkeys(task.flags.get("budget_node") for task in loaded.tasks):
+        check_node(context.panel.budgets, each)
+    return loaded
 
 
-def _parse_choices(given: tuple[str, ...]) -> dict[str, str]:
-    chosen: dict[str, str] = {}
-    for each in given:
-        what, _, choice = each.partition("=")
-        if choice not in ALONE.get(what, ()):
-            ways = "; ".join(f"{what}={'|'.join(choices)}" for what, choices in ALONE.items())
-            fail(f"--when-alone is {each!r}: it must be one of {ways}")
-        chosen[what] = choice
-    return chosen
+def _parse_choices(texts: tuple[str, ...]) -> dict[str, str]:
+    choices: dict[str, str] = {}
+    for text in texts:
+        what, _, choice = text.partition("=")
+        if choice not in WHEN_ALONE.get(what, ()):
+            ways = "; ".join(f"{what}={'|'.join(allowed)}" for what, allowed in WHEN_ALONE.items())
+            fail(f"--when-alone is {text!r}: it must be one of {ways}")
+        choices[what] = choice
+    return choices
 
 
 def _prepare(
-    wanted: Batch, tasks: str, resumed: str | None, runs: Path, *, failed_too: bool
+    loaded: Batch, tasks: str, resumed: str | None, runs: Path, *, retry_failed: bool
 ) -> Prepared:
+    """Prepare a new batch, or the batch to resume; `resumed` is its id or `last`."""
     root, file = batches_root(Path.cwd()), str(Path(tasks).resolve())
     if resumed is not None:
-        home = find_batch(root, resumed, file)
-        home.read()  # an unknown batch is reported, and gets no lock file
-        lock = _lock_batch(home)
-        kept, _ = home.read()
+        folder = find_batch(root, resumed, file)
+        folder.read()  # an unknown batch is reported, and gets no lock file
+        lock = _lock_batch(folder)
+        state, _ = folder.read()
         unsettled = frozenset(
-            name for name, each in kept.progress.items() if each.status is Status.RUNNING
+            name for name, each in state.progress.items() if each.status is Status.RUNNING
         )
-        known = {name: with_run_state(each, runs) for name, each in kept.progress.items()}
-        progress, notes = resumed_progress(known, wanted.tasks, failed_too=failed_too)
-        if kept.file != file:
-            notes.insert(0, f"it was started with {kept.file}")
-        places = TaskFolders(home.path, Path(kept.folder), [task.name for task in wanted.tasks])
-        for task in wanted.tasks:
-            before, now = kept.progress.get(task.name), progress[task.name]
+        known = {name: with_run_state(each, runs) for name, each in state.progress.items()}
+        progress, notes = resumed_progress(known, loaded.tasks, failed_too=retry_failed)
+        if state.file != file:
+            notes.insert(0, f"it was started with {state.file}")
+        folders = TaskFolders(folder.path, Path(state.folder), [task.name for task in loaded.tasks])
+        for task in loaded.tasks:
+            before, now = state.progress.get(task.name), progress[task.name]
             if before is not None and before.status not in SATISFIED and now.status in SATISFIED:
-                # No process of this batch noticed its end: its work is not in its branch yet.
-                notes += [f"{task.name}: {why}"] if (why := places.commit(task, now)) else []
-        _refuse_clash(wanted, home, kept.folder)
-        kept = kept._replace(file=file, progress=progress, end=None)
-        return Prepared(wanted, kept, home, tuple(notes), lock, unsettled)
-    notes = [note for home in batches_of(root, file)[-1:] if (note := _about(home))]
+                # It ended after the last process of this batch: its work is not in its branch yet.
+                notes += [f"{task.name}: {why}"] if (why := folders.commit(task, now)) else []
+        _refuse_clash(loaded, folder, state.folder)
+        state = state._replace(file=file, progress=progress, end=None)
+        return Prepared(loaded, state, folder, tuple(notes), lock, unsettled)
+    notes = [note for folder in batches_of(root, file)[-1:] if (note := _unfinished_note(folder))]
     here = str(Path.cwd())
-    _refuse_clash(wanted, None, here)
-    home = new_batch(root)
-    progress = {task.name: Progress(digest=task.digest) for task in wanted.tasks}
-    kept = BatchState(home.id, file, here, progress)
-    return Prepared(wanted, kept, home, tuple(notes), _lock_batch(home))
+    _refuse_clash(loaded, None, here)
+    folder = new_batch(root)
+    progress = {task.name: Progress(digest=task.digest) for task in loaded.tasks}
+    state = BatchState(folder.id, file, here, progress)
+    return Prepared(loaded, state, folder, tuple(notes), _lock_batch(folder))
 
 
-def _refuse_elsewhere(session: Session, place: AttemptDependencies, prepared: Prepared) -> None:
-    """End the command if workers have tasks of this batch: they would be run twice."""
-    for run in (each.run for each in prepared.kept.progress.values() if each.run is not None):
+def _refuse_elsewhere(session: Session, context: AttemptDependencies, prepared: Prepared) -> None:
+    """End the command if workers on other hosts have tasks of this batch, which would run twice."""
+    for run in (each.run for each in prepared.state.progress.values() if each.run is not None):
         with suppress(RunUnreadable):
-            record = RunFolder(place.runs / run).read()
+            record = RunFolder(context.runs / run).read()
             if elsewhere := held_elsewhere(ledger_of(session.panel.store.inner), record):
                 fail(elsewhere)
 
 
-def _lock_batch(home: BatchFolder) -> RunLock:
-    """The lock of a batch; one that another process runs ends the command."""
+def _lock_batch(folder: BatchFolder) -> RunLock:
+    """The lock of a batch. Ends the command if another process has it."""
     try:
-        return folder_lock(home.path, f"batch {home.id}")
+        return folder_lock(folder.path, f"batch {folder.id}")
     except RunConflict as conflict:
         pid = conflict.holder.pid
         stop = "stop that process" if pid is None else f"kill {pid}"
@@ -355,23 +360,23 @@ def _lock_batch(home: BatchFolder) -> RunLock:
         raise SystemExit(EXIT_CODES[ExitReason.CONFLICT].code) from None
 
 
-def _about(home: BatchFolder) -> str:
-    """What is to be known of an earlier batch of the same file; empty: it is over."""
-    kept, alive = home.read()
-    if alive:
-        return f"batch {home.id} of this file is also running"
-    if kept.end in {"done", "partial"}:
+def _unfinished_note(folder: BatchFolder) -> str:
+    """A note about an earlier batch of the same file; empty: it is finished."""
+    state, is_running = folder.read()
+    if is_running:
+        return f"batch {folder.id} of this file is also running"
+    if state.end in {"done", "partial"}:
         return ""
-    return f"batch {home.id} of this file is not finished; --resume continues it"
+    return f"batch {folder.id} of this file is not finished; --resume continues it"
 
 
-def _refuse_clash(wanted: Batch, home: BatchFolder | None, base: str) -> None:
-    """Two agents in one working tree would count each other's changes as their own."""
-    if wanted.parallel == 1:
+def _refuse_clash(loaded: Batch, folder: BatchFolder | None, base: str) -> None:
+    """End the command if two agents in one working tree would count each other's changes."""
+    if loaded.parallel == 1:
         return
-    places = TaskFolders(Path(base) if home is None else home.path, Path(base))
-    trees = {task.name: tree for task in wanted.tasks if (tree := places.tree_of(task))}
-    pair = clash(wanted.tasks, trees)
+    folders = TaskFolders(Path(base) if folder is None else folder.path, Path(base))
+    trees = {task.name: tree for task in loaded.tasks if (tree := folders.tree_of(task))}
+    pair = clash(loaded.tasks, trees)
     if pair is not None:
         one, other = pair
         fail(
@@ -383,14 +388,15 @@ def _refuse_clash(wanted: Batch, home: BatchFolder | None, base: str) -> None:
 
 def _schedule(
     session: Session,
-    place: AttemptDependencies,
+    context: AttemptDependencies,
     prepared: Prepared,
     targets: tuple[Target, ...],
     remote: "tuple[Broker, str] | None",
     *,
     as_json: bool,
 ) -> int:
-    wanted, kept = prepared.batch, prepared.kept
+    """Run the batch. Returns its exit code."""
+    state = prepared.state
     with (
         Interrupt().installed() as interrupt,
         batch_view(as_json=as_json, stopping=lambda: interrupt.asked) as view,
@@ -403,38 +409,44 @@ def _schedule(
         admission = Admission(
             session.panel,
             view,
-            policy=wanted.on_open,
+            policy=prepared.batch.on_open,
             circuit_policy=session.config.policy_for(SPAWN),
             choose=choose,
             by=login_name(),
-            forces=kept.forces,
+            forces=state.forces,
         )
-        act = None if remote is None else _remote_attempts(session, prepared, *remote, view.message)
-        names = [task.name for task in wanted.tasks]
-        conductor = Scheduler(
-            wanted,
-            kept,
-            prepared.home,
-            shared=place,
-            folders=TaskFolders(prepared.home.path, Path(kept.folder), names),
+        attempts = (
+            None if remote is None else _remote_attempts(session, prepared, *remote, view.message)
+        )
+        names = [task.name for task in prepared.batch.tasks]
+        scheduler = Scheduler(
+            prepared.batch,
+            state,
+            prepared.folder,
+            shared=context,
+            folders=TaskFolders(prepared.folder.path, Path(state.folder), names),
             dependencies=BatchDependencies(interrupt, view, choose),
             admission=admission,
-            perform=run_attempt if act is None else act,
+            perform=run_attempt if attempts is None else attempts,
         )
         try:
-            end = conductor.run()
+            end = scheduler.run()
         except Exception as error:
-            if not conductor.has_begun:
+            if not scheduler.has_begun:
                 raise
-            return report_defect(
-                error, f"batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
-            )
-        if act is not None:
+            return report_defect(error, _resume_arguments(prepared))
+        if attempts is not None:
             with suppress(StoreError):
-                act.forget(each.run for each in kept.progress.values() if each.run is not None)
+                attempts.forget(
+                    each.run for each in state.progress.values() if each.run is not None
+                )
     targets = (*session.config.notifications, *targets)
-    _notify(place, prepared, end, admission.aborted, targets, as_json=as_json)
+    _report_end(context, prepared, end, admission.aborted, targets, as_json=as_json)
     return end.code
+
+
+def _resume_arguments(prepared: Prepared) -> str:
+    return f"batch {shlex.quote(prepared.state.file)} --resume {prepared.folder.id}"
 
 
 def _remote_attempts(
@@ -451,7 +463,7 @@ def _remote_attempts(
         RemoteContext(
             Jobs(ledger_of(session.panel.store.inner)),
             publisher,
-            prepared.home.id,
+            prepared.folder.id,
             {task.name: task.labels for task in prepared.batch.tasks},
             prepared.unsettled,
             repository,
@@ -461,8 +473,8 @@ def _remote_attempts(
     )
 
 
-def _notify(
-    place: AttemptDependencies,
+def _report_end(
+    context: AttemptDependencies,
     prepared: Prepared,
     end: BatchEnd,
     aborted: str | None,
@@ -470,19 +482,20 @@ def _notify(
     *,
     as_json: bool,
 ) -> None:
-    kept = prepared.kept
-    resume = f"switchgear batch {shlex.quote(kept.file)} --resume {prepared.home.id}"
+    """Notify the targets that the batch ended, and print its summary."""
+    progress, resume = prepared.state.progress, f"switchgear {_resume_arguments(prepared)}"
     notes = [*prepared.notes, *([] if aborted is None else [f"aborted: {aborted}"])]
-    values = as_values(prepared.home.id, end, kept.progress, notes, resume)
-    words = summary_lines(prepared.home.id, end, kept.progress, resume)
-    agents = {options_of(place, task).agent_label: None for task in prepared.batch.tasks}
-    owners = dict.fromkeys(place.owner_of(agent) for agent in agents)
-    outcomes = notify_batch_end(targets, values, " | ".join(line.strip() for line in words), owners)
+    values = as_values(prepared.folder.id, end, progress, notes, resume)
+    summary = summary_lines(prepared.folder.id, end, progress, resume)
+    agents = {options_of(context, task).agent_label: None for task in prepared.batch.tasks}
+    owners = dict.fromkeys(context.owner_of(agent) for agent in agents)
+    text = " | ".join(line.strip() for line in summary)
+    outcomes = notify_batch_end(targets, values, text, owners)
     for failure in failed_notices(outcomes):
         warn(failure)
     if as_json:
         say_json({**values, "notifications": [each._asdict() for each in outcomes]})
         return
-    said = [f"  note: {clean(note, 600)}" for note in notes]
-    for line in (*table(kept.progress, Screen().width), *words, *said):
+    note_lines = [f"  note: {clean(note, 600)}" for note in notes]
+    for line in (*table(progress, Screen().width), *summary, *note_lines):
         say(line)

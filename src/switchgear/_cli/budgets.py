@@ -1,4 +1,4 @@
-"""`switchgear budgets list|show|audit|set|close`: the trees of money, and whether their accounts add up."""
+"""`switchgear budgets list|show|audit|set|apply|close`: the budget trees that agents share."""
 
 import click
 
@@ -20,11 +20,11 @@ from switchgear._console.sources import budget_values
 from switchgear._run.options import micros
 from switchgear._text.formats import dollars
 
-WRONG = 1
+EXIT_PROBLEM = 1
 _COLUMNS = ("BUDGET", "LIMIT", "SPENT", "RESERVED", "FREE", "USED")
 _SHORTEST_NAME = 12
 _MOST_VALUES = 8
-"""Number of values of a tag that are shown, the most expensive first."""
+"""How many values of a tag are shown, the most expensive first."""
 
 
 @click.group(cls=Branch)
@@ -38,15 +38,17 @@ def list_budgets(*, as_json: bool) -> None:
     """Show the root of every budget tree, and how much is left."""
     with open_session(reading=True) as session:
         kept = session.panel.budgets
-        rows = [
-            (root, next((one for one in kept.tree(root) if one.path == root), None))
+        roots = {
+            root: next((node for node in kept.tree(root) if node.path == root), None)
             for root in kept.roots()
-        ]
-    trees = [one for _, one in rows if one is not None]
-    closed = [f"{root} is closed" for root, one in rows if one is None]
-    lines = [*_table(trees, full=True), *closed]
+        }
+    nodes = [node for node in roots.values() if node is not None]
+    closed = [f"{root} is closed" for root, node in roots.items() if node is None]
+    lines = [*_table(nodes, full_paths=True), *closed]
     none = ["No budgets yet. Open one: switchgear budgets set TEAM DOLLARS"]
-    say_result([*map(budget_values, trees)], lines if rows else none, as_json=as_json, longest=1000)
+    say_result(
+        [*map(budget_values, nodes)], lines if roots else none, as_json=as_json, longest=1000
+    )
 
 
 @budgets.command(short_help="Show one tree, node by node.")
@@ -66,21 +68,21 @@ def show(node: str, *, count: int, as_json: bool) -> None:
     """
     with open_session(reading=True) as session:
         kept = session.panel.budgets
-        tree = [one for one in kept.tree(root_of(node)) if _is_at(one.path, node)]
-        lines = [line for line in kept.lines(root_of(node)) if _is_at(line.node, node)]
+        tree = [each for each in kept.tree(root_of(node)) if _is_at_or_below(each.path, node)]
+        lines = [line for line in kept.lines(root_of(node)) if _is_at_or_below(line.node, node)]
         if not tree and not lines:
             fail(f"there is no budget {node!r}; 'switchgear budgets list' shows the trees")
-        shown = lines[len(lines) - count :] if count < len(lines) else lines
+        newest = lines[max(len(lines) - count, 0) :]
         now_s = session.now_s()
         tags = kept.spent_by_tag(root_of(node))
-    found = {"nodes": [*map(budget_values, tree)], "lines": [line._asdict() for line in shown]}
-    texts = _table(tree, full=False) if tree else [f"{node} is closed"]
+    found = {"nodes": [*map(budget_values, tree)], "lines": [line._asdict() for line in newest]}
+    texts = _table(tree, full_paths=False) if tree else [f"{node} is closed"]
     for tag, sums in tags.items():
         highest = sorted(sums.items(), key=lambda item: -item[1])
-        of = ", ".join(f"{value} {dollars(micros)}" for value, micros in highest[:_MOST_VALUES])
+        shown = ", ".join(f"{value} {dollars(micros)}" for value, micros in highest[:_MOST_VALUES])
         rest = f", and {len(highest) - _MOST_VALUES} more" if len(highest) > _MOST_VALUES else ""
-        texts.append(f"spent by {tag}, whole tree: {of}{rest}")
-    texts += [_account_line(line, now_s) for line in shown]
+        texts.append(f"spent by {tag}, whole tree: {shown}{rest}")
+    texts += [_account_line(line, now_s) for line in newest]
     say_result({**found, "tags": tags}, texts, as_json=as_json, longest=1000)
 
 
@@ -110,7 +112,7 @@ def audit(root: str | None, *, as_json: bool) -> int:
         lines += [f"  {problem}" for problem in each.problems]
     values = [{**each._asdict(), "problems": list(each.problems)} for each in found]
     say_result(values, lines or ["No budgets yet."], as_json=as_json)
-    return WRONG if any(each.problems for each in found) else 0
+    return EXIT_PROBLEM if any(each.problems for each in found) else 0
 
 
 @budgets.command(
@@ -137,7 +139,7 @@ def set_budget(node: str, amount: str, circuit: str, by: str | None) -> None:
     with open_session() as session:
         session.demand_operator(node, f"a limit for budget {node!r}")
         kept = session.panel.budgets
-        if any(one.path == node for one in kept.tree(root_of(node))):
+        if any(each.path == node for each in kept.tree(root_of(node))):
             kept.limit(node, limit, who=who)
         else:
             kept.open(node, limit, circuit=circuit, who=who)
@@ -158,10 +160,10 @@ def apply_budgets(by: str | None, *, as_json: bool) -> int:
     with open_session(applying=False) as session:
         if not session.config.budgets:
             fail("the configuration has no section 'budgets'")
-        done = session.panel.budgets.apply(session.config.budgets, who=who)
-    lines = [f"{one.node}: {one.what}{f': {one.why}' if one.why else ''}" for one in done]
-    say_result([one._asdict() for one in done], lines, as_json=as_json, longest=1000)
-    return WRONG if any(one.is_refused for one in done) else 0
+        changes = session.panel.budgets.apply(session.config.budgets, who=who)
+    lines = [f"{each.node}: {each.what}{f': {each.why}' if each.why else ''}" for each in changes]
+    say_result([each._asdict() for each in changes], lines, as_json=as_json, longest=1000)
+    return EXIT_PROBLEM if any(each.is_refused for each in changes) else 0
 
 
 @budgets.command("close", short_help="Close a budget and return what is left of it.")
@@ -181,27 +183,28 @@ def close_budget(node: str, by: str | None) -> None:
         lines = [line for line in kept.lines(root_of(node)) if line.node == node]
     above = node.rpartition("/")[0]
     returned = dollars([line for line in lines if line.kind == "closed"][-1].amount_micros or 0)
-    say(clean(f"{node} is closed; {returned} were left{f' and return to {above}' * bool(above)}"))
+    to_above = f", returned to {above}" if above else ""
+    say(clean(f"{node} is closed; {returned} unspent{to_above}"))
 
 
-def _is_at(path: str, node: str) -> bool:
+def _is_at_or_below(path: str, node: str) -> bool:
     return path == node or path.startswith(f"{node}/")
 
 
-def _table(tree: list[NodeStatus], *, full: bool) -> list[str]:
-    """The nodes in columns; those below others are set in, unless the full path is shown.
+def _table(tree: list[NodeStatus], *, full_paths: bool) -> list[str]:
+    """The nodes in columns, with full paths or indented below their parents.
 
-    At a terminal a name that does not fit loses its middle; in a pipe nothing is cut.
+    At a terminal, names that do not fit are shortened in the middle; in a pipe nothing is cut.
     """
     screen = Screen()
-    rows = [_COLUMNS, *(_row(one, full=full) for one in tree)]
+    rows = [_COLUMNS, *(_row(status, full_path=full_paths) for status in tree)]
     widths = column_widths(rows, screen.width, {0: _SHORTEST_NAME})
     return [table_line(row, widths, screen.signs, range(1, len(row))) for row in rows]
 
 
-def _row(one: NodeStatus, *, full: bool) -> tuple[str, ...]:
-    node = one.node
-    name = one.path if full else "  " * one.path.count("/") + one.path.rpartition("/")[2]
+def _row(status: NodeStatus, *, full_path: bool) -> tuple[str, ...]:
+    node, path = status.node, status.path
+    name = path if full_path else "  " * path.count("/") + path.rpartition("/")[2]
     limit, free = node.limit_micros, node.free_micros
     used = f"{node.spent_micros / limit:.0%}" if limit else "-"
     return (

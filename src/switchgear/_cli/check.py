@@ -192,7 +192,7 @@ def record(
         seconds=facts["seconds"],
         error=None if facts["error"] is None else redact(facts["error"]),
         retry_after_s=facts["retry_after"],
-        cost_micros=None if cost is None else micros(cost),
+        cost_micros=None if cost is None else parse_cost(cost),
         count=facts["count"],
     )
     try:
@@ -215,7 +215,7 @@ def record(
         say(what_happened(event, signs_for()))
 
 
-def micros(text: str) -> int:
+def parse_cost(text: str) -> int:
     """Parse dollars into micro-dollars, rounded up: a recorded cost is never too low."""
     try:
         amount = Decimal(text.strip().removeprefix("$"))

@@ -42,7 +42,7 @@ from switchgear._system.login import login_name
 from switchgear._text.formats import dollars
 from switchgear._text.redact import redact
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH100, PTH111, PTH112, PTH120, PTH123
 
 MOST_ITEMS = 20
@@ -97,7 +97,7 @@ def summary(config: Config, *, store: str) -> list[SummaryRow]:
 
 
 def unset_variables(config: Config) -> list[str]:
-    """Environment variables that the file names and that are not set here, each with what needs it."""
+    """The environment variables that the file names but that are not set here, each with what needs it."""
     named = [
         (target.fields().get(key), f"target {target.name!r}")
         for target in config.notifications

@@ -31,7 +31,7 @@ from switchgear._system.login import login_name
 from switchgear._text.formats import plural
 from switchgear._text.glob import is_plain, literal
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PLC0415, PTH100, PTH109, PTH111, PTH112, PTH123, PTH208
 
 T = TypeVar("T")

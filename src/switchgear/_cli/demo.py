@@ -1,7 +1,7 @@
-"""`switchgear demo`: a stand-in agent, a provider that goes down and comes back, a breaker.
+"""`switchgear demo`: a simulated agent and a provider that fails for a while, with a breaker between them.
 
-Nothing is staged but the outage: the agent sends real HTTP requests to a real server on loopback,
-through an ordinary `CircuitBreaker` on the real clock, and what is printed is what happened.
+Only the outage is staged: the agent sends real HTTP requests to a real server on loopback, through an
+ordinary `CircuitBreaker` on the real clock, and the output shows what happens.
 """
 
 import http.server
@@ -21,10 +21,10 @@ from switchgear import CircuitBreaker, Event, Phase, Rejected
 from switchgear._text.formats import duration
 
 STEPS = 60
-"""Model calls that the stand-in agent needs to finish its task."""
+"""Model calls that the simulated agent needs to finish its task."""
 PACE_S = 0.1
 OUTAGE_S = (2.0, 7.5)
-"""When the provider is down: from, to. The first probe falls into it, the second does not."""
+"""The start and the end of the outage. The first probe is sent during it, the second after it."""
 
 LAMPS = {
     Phase.CLOSED: ("●", "green"),
@@ -54,7 +54,7 @@ class StandInProvider:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Print nothing: the demonstration is visible."""
+                """Print no access log."""
 
         self._server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1/messages"
@@ -73,31 +73,31 @@ class StandInProvider:
 
 
 class DemoScreen:
-    """Draws a line per phase and a mark per call. Plain text where the output is no terminal."""
+    """Draws a line per phase and a mark per call. Prints plain text if the output is not a terminal."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         self._started_s = time.monotonic()
         self._marks = 0
-        self._to_tell: list[Event] = []
+        self._pending: list[Event] = []
 
     def mark(self, sign: str, style: str) -> None:
-        """One call: answered, failed or refused."""
+        """Draw the mark of one call, then the transitions that it caused."""
         if self._marks >= self.console.width - 25:
             self.console.print()
             self.console.print(" " * 22, end="")
             self._marks = 0
         self._marks += 1
         self.console.print(Text(sign, style), end="", soft_wrap=True)
-        while self._to_tell:
-            self._draw(self._to_tell.pop(0))
+        while self._pending:
+            self._draw(self._pending.pop(0))
 
     def event(self, event: Event) -> None:
-        """The circuit moved. The effect of a call's outcome is printed after the call's mark."""
+        """Draw a transition; one that a call causes is drawn after the mark of the call."""
         if event.after is Phase.HALF_OPEN:
             self._draw(event)
         else:
-            self._to_tell.append(event)
+            self._pending.append(event)
 
     def _draw(self, event: Event) -> None:
         """Print the reason of the transition, and start a line for the new phase."""
@@ -144,16 +144,16 @@ def run_demo(speed: float) -> int:
 def _run_agent(
     breaker: CircuitBreaker, provider: StandInProvider, screen: DemoScreen, speed: float
 ) -> Counter[str]:
-    """The agent's loop: repeats each step until it succeeds. Returns how the calls ended.
+    """The agent's loop: repeats each step until it succeeds. Counts how the calls ended.
 
-    "spared" were refused while the provider was down, "missed" when it was back already.
+    "avoided" calls were refused during the outage, "missed" calls after it.
     """
     tally: Counter[str] = Counter()
     for _ in range(10 * STEPS):
         try:
             breaker.call(_ask_model, provider.url)
         except Rejected:
-            tally["spared" if provider.is_down() else "missed"] += 1
+            tally["avoided" if provider.is_down() else "missed"] += 1
             screen.mark("-", "dim")
         except urllib.error.URLError:
             screen.mark("x", "red")
@@ -177,7 +177,7 @@ def _summary(console: Console, provider: StandInProvider, tally: Counter[str]) -
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("[green]·[/] answered", f"{tally['answered']} of {STEPS}")
     table.add_row("[red]x[/] failed", f"{provider.doomed} requests, including probes")
-    table.add_row("- avoided", f"{tally['spared']} doomed requests")
+    table.add_row("- avoided", f"{tally['avoided']} doomed requests")
     table.add_row("", late)
     console.print("\n")
     console.print(table)

@@ -60,7 +60,7 @@ from switchgear._stores.url import REDIS_URLS
 from switchgear._text.formats import elapsed
 from switchgear._text.redact import redact
 
-# Paths are texts here, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH109, PTH111, PTH112, PTH116, PTH120
 
 GOOD, NOTE, WARNING, PROBLEM = "good", "note", "warning", "problem"
@@ -71,18 +71,18 @@ _EARLIEST_CLOCK_S = 1_700_000_000.0
 """A time before this version: a clock that shows less is wrong."""
 
 
-class CheckResult(NamedTuple):
+class DoctorFinding(NamedTuple):
     level: str
     what: str
     to_do: str = ""
 
 
 good, note, warning, problem = (
-    partial(CheckResult, level) for level in (GOOD, NOTE, WARNING, PROBLEM)
+    partial(DoctorFinding, level) for level in (GOOD, NOTE, WARNING, PROBLEM)
 )
 
 
-def examine() -> Iterator[CheckResult]:
+def examine() -> Iterator[DoctorFinding]:
     """Check the installation, the configuration and the store. What is wrong is a result, not an exception."""
     yield from _python()
     config = DEFAULT
@@ -105,7 +105,7 @@ def examine() -> Iterator[CheckResult]:
     yield from installed_trials()
 
 
-def _python() -> Iterator[CheckResult]:
+def _python() -> Iterator[DoctorFinding]:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _OLDEST_PYTHON:
         yield problem(f"Python {version}", "use Python 3.11 or newer")
@@ -119,7 +119,7 @@ def _python() -> Iterator[CheckResult]:
     yield good(", ".join(parts))
 
 
-def _config(config: Config) -> Iterator[CheckResult]:
+def _config(config: Config) -> Iterator[DoctorFinding]:
     choice = chosen_config_file()
     if config.source is None:
         yield good("no configuration file: the defaults apply")
@@ -131,7 +131,7 @@ def _config(config: Config) -> Iterator[CheckResult]:
         yield problem(f"{config.source} is writable by everyone", f"chmod o-w {config.source}")
 
 
-def _check_token(config: Config) -> Iterator[CheckResult]:
+def _check_token(config: Config) -> Iterator[DoctorFinding]:
     digest, token = config.operator_token_sha256, read_token()
     if digest is None:
         what = "overrides need no token: anyone who can reach the store, agents included, can release a circuit"
@@ -150,7 +150,7 @@ def _check_token(config: Config) -> Iterator[CheckResult]:
         yield warning(what, "keep it in a file that agents cannot read: --token-file")
 
 
-def _redis(choice: StoreChoice) -> Iterator[CheckResult]:
+def _redis(choice: StoreChoice) -> Iterator[DoctorFinding]:
     if importlib.util.find_spec("redis") is not None:
         yield good(f"redis client {importlib.metadata.version('redis')}")
     elif (choice.value or "").startswith(REDIS_URLS):
@@ -160,7 +160,7 @@ def _redis(choice: StoreChoice) -> Iterator[CheckResult]:
         yield good("no redis client; none is needed for this store")
 
 
-def _terminal() -> Iterator[CheckResult]:
+def _terminal() -> Iterator[DoctorFinding]:
     encoding = getattr(sys.stdout, "encoding", None) or "unknown"
     if signs_for() is ASCII:
         to_do = "for graphical symbols and bars, set LANG to a UTF-8 locale such as C.UTF-8"
@@ -169,7 +169,7 @@ def _terminal() -> Iterator[CheckResult]:
         yield good(f"output encoding {encoding}")
 
 
-def _store(choice: StoreChoice) -> Iterator[CheckResult]:
+def _store(choice: StoreChoice) -> Iterator[DoctorFinding]:
     file = file_of(choice)
     if file is not None and not os.path.lexists(file):
         yield note(f"store sqlite:///{file} ({choice.source}) does not exist yet")
@@ -199,7 +199,7 @@ def _store(choice: StoreChoice) -> Iterator[CheckResult]:
         )
 
 
-def _split_facts(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
+def _split_facts(facts: dict[str, str]) -> tuple[list[DoctorFinding], str]:
     """The facts of a store that are warnings, and one text of the others."""
     warned = [
         warning(f"store: {name} {what.replace(_WARNING, '')}", to_do)
@@ -211,7 +211,7 @@ def _split_facts(facts: dict[str, str]) -> tuple[list[CheckResult], str]:
     return warned, ", ".join(fact for fact in others if not fact.startswith("file "))
 
 
-def _room_for(file: str) -> Iterator[CheckResult]:
+def _room_for(file: str) -> Iterator[DoctorFinding]:
     folder = os.path.dirname(file)
     while not os.path.lexists(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
@@ -221,7 +221,7 @@ def _room_for(file: str) -> Iterator[CheckResult]:
         yield problem(f"{folder} cannot be written", "name another place with --store")
 
 
-def _file(path: str) -> Iterator[CheckResult]:
+def _file(path: str) -> Iterator[DoctorFinding]:
     try:
         found = os.stat(path)
     except OSError as error:
@@ -237,13 +237,13 @@ def _file(path: str) -> Iterator[CheckResult]:
         yield warning(f"{path} belongs to user number {found.st_uid}, not to you")
     for each in (path, os.path.dirname(path)):
         if not os.access(each, os.W_OK):
-            yield problem(f"{each} cannot be written: it can only be read here")
+            yield problem(f"{each} is read-only for this user")
     if is_full(os.path.dirname(path)):
-        what = f"the disk of {path} has no space left: it can only be read here"
+        what = f"the disk of {path} has no space left: the store is read-only"
         yield problem(what, "free some space, then run 'switchgear vacuum'")
 
 
-def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
+def _contents(session: Session, facts: dict[str, str]) -> Iterator[DoctorFinding]:
     set_aside = facts.get("set aside", "nothing")
     if set_aside != "nothing":
         what = f"a damaged file was set aside: {set_aside}"
@@ -263,7 +263,7 @@ def _contents(session: Session, facts: dict[str, str]) -> Iterator[CheckResult]:
         continue
 
 
-def _policies(session: Session) -> Iterator[CheckResult]:
+def _policies(session: Session) -> Iterator[DoctorFinding]:
     """Whether circuits have other policies than the configured ones, if the store needs a token."""
     if session.panel.store.inner.operator_digest() is None:
         return
@@ -278,7 +278,7 @@ def _policies(session: Session) -> Iterator[CheckResult]:
         yield warning(f"{what}, such as {differing[0]!r}", to_do)
 
 
-def _notifications(session: Session) -> Iterator[CheckResult]:
+def _notifications(session: Session) -> Iterator[DoctorFinding]:
     """Whether the variables of targets are set, and which notifications are pending, and why."""
     for target in session.config.notifications:
         fields = target.fields()
@@ -300,7 +300,7 @@ def _notifications(session: Session) -> Iterator[CheckResult]:
         yield warning(f"notification {first}{f'{joint}{why}' if why else ', not tried yet'}", to_do)
 
 
-def _seal(session: Session) -> Iterator[CheckResult]:
+def _seal(session: Session) -> Iterator[DoctorFinding]:
     stored = session.panel.store.inner.operator_digest()
     configured = session.config.operator_token_sha256
     if stored is None or stored == configured:
@@ -314,7 +314,7 @@ def _seal(session: Session) -> Iterator[CheckResult]:
     yield warning(what, to_do)
 
 
-def _clock(session: Session) -> Iterator[CheckResult]:
+def _clock(session: Session) -> Iterator[DoctorFinding]:
     here_s, there_s = time.time(), session.now_s()
     if here_s < _EARLIEST_CLOCK_S:
         yield problem(f"the clock shows {time.strftime('%Y-%m-%d')}", "set the clock")
@@ -344,7 +344,7 @@ _FOR = {
 """What a scope covers."""
 
 
-def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[CheckResult]:
+def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[DoctorFinding]:
     """Check the hooks of an agent, in all scopes or one; `requested`: the user named the agent."""
     agent, folder = HOOKED[name], os.getcwd()
     scopes = [scope for scope in scopes_of(name, folder) if only in {None, scope}]
@@ -376,7 +376,9 @@ def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[C
         yield from _test_hooks(agent, scope, files[scope], folder)
 
 
-def _install_checks(agent: HookSettings, scope: str, state: InstallState) -> Iterator[CheckResult]:
+def _install_checks(
+    agent: HookSettings, scope: str, state: InstallState
+) -> Iterator[DoctorFinding]:
     count = f"{len(state.events)} of {len(agent.events)} events"
     again = f"switchgear hooks install {agent.name} --scope {scope}"
     if state.missing_paths:
@@ -394,7 +396,7 @@ def _install_checks(agent: HookSettings, scope: str, state: InstallState) -> Ite
 
 def _test_hooks(
     agent: HookSettings, scope: str, file: HookFile, folder: str
-) -> Iterator[CheckResult]:
+) -> Iterator[DoctorFinding]:
     """Send events through the installed commands, and check that they arrive in the store."""
     try:
         known = config_of(folder)
@@ -424,7 +426,7 @@ def _try_events(
     commands: dict[str, str],
     *,
     began_s: float,
-) -> Iterator[CheckResult]:
+) -> Iterator[DoctorFinding]:
     for when in (BEFORE, AFTER):
         event = event_of(agent.name, when)
         command = commands.get(event)
@@ -450,7 +452,7 @@ def _try_events(
     yield from _try_refusal(agent, probe, known, store, commands.get(event_of(agent.name, BEFORE)))
 
 
-def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator[CheckResult]:
+def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator[DoctorFinding]:
     """Send forbidden and ordinary calls through the command, in a temporary project, repeatedly.
 
     The project has its own store, so that the user's stays unchanged, and the configuration file
@@ -469,7 +471,7 @@ def hook_trials(agent: str, command: str | None, config: str | None) -> Iterator
     yield good(f"{HOOKED[agent].title}: {what} ({sent} hooks, cold and cached)")
 
 
-def resident_process() -> Iterator[CheckResult]:
+def resident_process() -> Iterator[DoctorFinding]:
     """The process that answers the hooks of this user, or why there is none."""
     status, why, until_s = resident.status(), resident.obstacle(), time.monotonic() + 3.0
     while status is None and not why and resident.unresponsive() and time.monotonic() < until_s:
@@ -490,7 +492,7 @@ def resident_process() -> Iterator[CheckResult]:
         yield good("no resident process runs: the next hook starts it")
 
 
-def installed_trials() -> Iterator[CheckResult]:
+def installed_trials() -> Iterator[DoctorFinding]:
     """The trials of every agent whose hooks are installed here, and the resident process."""
     commands = installed_commands(os.getcwd())
     for agent, command in commands.items():
@@ -509,7 +511,7 @@ def _source() -> str | None:
 
 def _try_refusal(
     agent: HookSettings, probe: Probe, known: HookConfig, store: Store, command: str | None
-) -> Iterator[CheckResult]:
+) -> Iterator[DoctorFinding]:
     """Hold the circuit of the probe open for a moment, and check that the answer is a refusal."""
     if command is None:
         return
@@ -541,7 +543,7 @@ def _try_refusal(
 
 def _trust(
     agent: HookSettings, scope: str, folder: str, commands: set[str]
-) -> Iterator[CheckResult]:
+) -> Iterator[DoctorFinding]:
     """Whether the agent will run what was installed."""
     program = shutil.which(agent.program)
     if agent.name != "codex" or program is None:
@@ -575,7 +577,7 @@ def doctor(*, as_json: bool) -> int:
     return report(list(examine()), as_json=as_json)
 
 
-def report(findings: list[CheckResult], *, as_json: bool) -> int:
+def report(findings: list[DoctorFinding], *, as_json: bool) -> int:
     """Print the results. Returns the exit code: 0 no problems, 1 warnings, 2 problems."""
     counts = Counter(finding.level for finding in findings)
     code = 2 if counts[PROBLEM] else 1 if counts[WARNING] else 0

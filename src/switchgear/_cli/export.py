@@ -1,7 +1,7 @@
 """The verbs `export`, `import` and `vacuum`.
 
-An export holds circuits, events, budgets, locks and routes. It omits how far a reader of events has
-read: a position in one store's event stream means nothing in another.
+An export contains circuits, events, budgets, locks and routes. It omits the positions of readers in the
+event stream, which have no meaning in another store.
 """
 
 import json
@@ -51,7 +51,7 @@ SHELVES = (BUDGETS, LOCKS, ROUTES)
 
 
 class Account(NamedTuple):
-    """A value of the ledger and the lines of its history."""
+    """A budget, a lock or a route: its value in the ledger, and the lines of its history."""
 
     shelf: str
     key: str
@@ -60,13 +60,13 @@ class Account(NamedTuple):
 
 
 def account_lines(ledger: Ledger, glob: str) -> Iterator[dict[str, Any]]:
-    """The accounts whose names match: `budget/<root>`, `lock/<resource>`, `agent/<name>`."""
+    """The exported lines of the accounts that match: `budget/<root>`, `lock/<resource>`, `agent/<name>`."""
     matches = matcher(glob)
     for shelf in SHELVES:
         for key in ledger.keys(shelf):
             if matches(key if shelf == ROUTES else f"{shelf}/{key}"):
                 value = ledger.value(shelf, key)
-                # Lines that come while they are read are not part of the value.
+                # Lines that are added meanwhile are not part of the value.
                 count = value["lines"] if shelf == BUDGETS else None
                 yield {"type": "account", "shelf": shelf, "key": key, "value": value}
                 for line in islice(ledger.lines(shelf, key), count):
@@ -74,7 +74,7 @@ def account_lines(ledger: Ledger, glob: str) -> Iterator[dict[str, Any]]:
 
 
 def read_account(data: dict[str, Any]) -> Account:
-    """An account, its lines still to come. Raises ValueError for one that cannot be used."""
+    """An account, still without its lines. Raises ValueError."""
     shelf, key, value = (data.get(name) for name in ("shelf", "key", "value"))
     if shelf not in SHELVES:
         raise WireError(f"its shelf is {shelf!r}: it must be one of {', '.join(SHELVES)}")
@@ -85,8 +85,8 @@ def read_account(data: dict[str, Any]) -> Account:
     return Account(str(shelf), str(key), value, [])
 
 
-def check_whole(account: Account) -> None:
-    """Raise ValueError unless its lines are those that its value came from."""
+def check_lines(account: Account) -> None:
+    """Raise ValueError unless the lines of the account add up to its value."""
     if account.shelf == BUDGETS:
         problems = audit(load_book(account.value), map(_checked_line, account.lines))
         if problems:
@@ -98,36 +98,37 @@ def check_whole(account: Account) -> None:
         values.check_number("at_s", line["at_s"])
 
 
-def take(ledger: Ledger, account: Account) -> bool:
-    """Put an account into a ledger, unless as new a one or another is here: then false."""
-    here = list(ledger.lines(account.shelf, account.key))
+def import_account(ledger: Ledger, account: Account) -> bool:
+    """Import an account. Returns false if the ledger has a different one, or one as new or newer."""
+    stored_lines = list(ledger.lines(account.shelf, account.key))
 
     def work(value: Any, now_s: float) -> Amended:
         del now_s
-        if value is not None and not _is_newer(account, value, here):
+        if value is not None and not _continues(account, value, stored_lines):
             return Amended(False)
-        return Amended(True, account.value, tuple(account.lines[len(here) :]))
+        return Amended(True, account.value, tuple(account.lines[len(stored_lines) :]))
 
     return bool(ledger.amend(account.shelf, account.key, work))
 
 
-def _is_newer(account: Account, value: Any, here: list[Any]) -> bool:
-    """Whether it continues the stored account."""
+def _continues(account: Account, value: Any, stored_lines: list[Any]) -> bool:
+    """Whether the account is a later state of the stored one."""
     if account.shelf == LOCKS:
         return load_tenure(account.value).token > load_tenure(value).token
-    if account.shelf == BUDGETS and load_book(value).lines != len(here):
-        return False  # another process spends from it at this moment
-    return len(account.lines) > len(here) and account.lines[: len(here)] == here
+    count = len(stored_lines)
+    if account.shelf == BUDGETS and load_book(value).lines != count:
+        return False  # another process is spending from it
+    return len(account.lines) > count and account.lines[:count] == stored_lines
 
 
 def _check_budget(key: str, value: Any) -> None:
     if root_of(checked_path(key)) != key:
         raise WireError(f"the key of a budget is {key!r}: it must be a root, without a slash")
     book = load_book(value)
-    for gone, charged, _ in book.settled:
-        _check_texts(gone)
+    for name, charged, _ in book.settled:
+        _check_texts(name)
         checked_micros("charged_micros", charged)
-    _check_maybe(values.check_number, "expires_s", book.expires_s)
+    _check_optional(values.check_number, "expires_s", book.expires_s)
     for path, node in book.nodes.items():
         if root_of(path) != key:
             raise WireError(f"the node {path!r} is of another tree than {key!r}")
@@ -135,10 +136,10 @@ def _check_budget(key: str, value: Any) -> None:
 
 
 def _check_node(node: BudgetNode) -> None:
-    _check_maybe(checked_micros, "limit_micros", node.limit_micros)
+    _check_optional(checked_micros, "limit_micros", node.limit_micros)
     checked_micros("spent_micros", node.spent_micros)
     checked_micros("held_micros", node.held_micros)
-    _check_maybe(values.check_number, "lease_until_s", node.lease_until_s)
+    _check_optional(values.check_number, "lease_until_s", node.lease_until_s)
     values.check_one_of("on_expiry", node.on_expiry, EXPIRY)
     values.check_int("told", node.told, least=0)
     values.check_number("opened_s", node.opened_s)
@@ -152,11 +153,11 @@ def _checked_line(fields: Any) -> Line:
     values.check_int("number", line.number)
     values.check_number("at_s", line.at_s)
     _check_texts(line.kind, line.node, line.who)
-    _check_maybe(checked_micros, "amount_micros", line.amount_micros)
+    _check_optional(checked_micros, "amount_micros", line.amount_micros)
     return line
 
 
-def _check_maybe(check: Callable[[str, Any], object], field: str, value: Any) -> None:
+def _check_optional(check: Callable[[str, Any], object], field: str, value: Any) -> None:
     if value is not None:
         check(field, value)
 
@@ -195,33 +196,31 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 FORMAT = "switchgear.export"
 VERSION = 1
 LONGEST_LINE = 10_000_000
-MOST_TOLD = 20
-"""Bad lines that are reported one by one."""
-_AHEAD_S = 86_400.0
-_LARGEST = 2**63 - 1
-_BAD = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError)
-"""What a value raises that is not what it should be."""
+MAX_REPORTED = 20
+"""Invalid lines that are reported one by one; the others are counted."""
+_MAX_AHEAD_S = 86_400.0
+_LARGEST_INT = 2**63 - 1
+_INVALID = (ValueError, RecursionError, KeyError, TypeError, IndexError, AttributeError)
+"""What the parsers raise for invalid values."""
 
 
-class Taken(NamedTuple):
-    """A circuit and its events, ready to be put into a store."""
-
-    found: StoredCircuit
+class ImportedCircuit(NamedTuple):
+    stored: StoredCircuit
     events: list[Event]
 
 
-class Read(NamedTuple):
-    circuits: list[Taken]
+class ImportedData(NamedTuple):
+    circuits: list[ImportedCircuit]
     accounts: list[Account]
 
 
 class BadLines(ValueError):
-    """Lines that are not what they should be: their numbers, and why."""
+    """Invalid lines: the numbers of the first ones, and why they are invalid."""
 
 
 def export_lines(panel: Panel, glob: str) -> Iterator[str]:
-    """The circuits and accounts that match, each with the events or lines that are still kept."""
-    yield _line({"format": FORMAT, "version": VERSION})
+    """The circuits and accounts that match, each with the events or lines that the store still has."""
+    yield _json_line({"format": FORMAT, "version": VERSION})
     found = list(panel.store.find(glob))
     events: dict[str, list[Event]] = {}
     for entry in panel.events(glob=glob, limit=ALL_EVENTS):
@@ -229,59 +228,59 @@ def export_lines(panel: Panel, glob: str) -> Iterator[str]:
     for each in found:
         circuit = each.circuit
         state = dump_circuit(each.policy, circuit)
-        yield _line({"type": "circuit", "policy": dump_policy(each.policy), "circuit": state})
-        # What happened after the circuit was read is not part of its state.
+        yield _json_line({"type": "circuit", "policy": dump_policy(each.policy), "circuit": state})
+        # Events after the circuit was read are not part of its state.
         past = [event for event in events.get(circuit.key, []) if event.seq <= circuit.event_seq]
         for event in sorted(past, key=lambda event: event.seq):
-            yield _line({"type": "event", "event": dump_event(event)})
-    yield from map(_line, account_lines(ledger_of(panel.store.inner), glob))
+            yield _json_line({"type": "event", "event": dump_event(event)})
+    yield from map(_json_line, account_lines(ledger_of(panel.store.inner), glob))
 
 
-def read_lines(lines: Iterable[bytes], now_s: float) -> Read:
-    """What the lines hold. Raises `BadLines` with everything that is wrong."""
-    reading = _Reading(now_s)
-    wrong: list[str] = []
+def read_lines(lines: Iterable[bytes], now_s: float) -> ImportedData:
+    """The circuits and accounts in the lines of an export. Raises `BadLines` with all problems."""
+    reader = _ExportReader(now_s)
+    problems: list[str] = []
     number = 0
     for number, line in enumerate(lines, 1):
         try:
-            reading.read(number, line)
-        except _BAD as error:
-            wrong.append(f"line {number}: {_message_of(error)}")
-    for number_of_it, account in [] if wrong else reading.accounts.values():
+            reader.read(number, line)
+        except _INVALID as error:
+            problems.append(f"line {number}: {_message_of(error)}")
+    for first_line, account in [] if problems else reader.accounts.values():
         try:
-            check_whole(account)
-        except _BAD as error:
-            wrong.append(f"line {number_of_it} and those after it: {_message_of(error)}")
+            check_lines(account)
+        except _INVALID as error:
+            problems.append(f"line {first_line} and those after it: {_message_of(error)}")
     if not number:
-        wrong.append("it is empty")
-    if wrong:
-        more = len(wrong) - MOST_TOLD
-        problems = wrong[:MOST_TOLD] + ([f"and {more:,} more bad lines"] if more > 0 else [])
-        raise BadLines("\n".join(problems))
-    accounts = [account for _, account in reading.accounts.values()]
-    return Read(list(reading.taken.values()), accounts)
+        problems.append("it is empty")
+    if problems:
+        more = len(problems) - MAX_REPORTED
+        rest = [f"and {more:,} more bad lines"] if more > 0 else []
+        raise BadLines("\n".join(problems[:MAX_REPORTED] + rest))
+    accounts = [account for _, account in reader.accounts.values()]
+    return ImportedData(list(reader.circuits.values()), accounts)
 
 
-class _Reading:
+class _ExportReader:
     def __init__(self, now_s: float) -> None:
-        self.taken: dict[str, Taken] = {}
+        self.circuits: dict[str, ImportedCircuit] = {}
         self.accounts: dict[tuple[str, str], tuple[int, Account]] = {}
-        """By shelf and key, each with the number of its line."""
+        """By shelf and key, each with the number of its first line."""
         self._last: Account | None = None
         self._now_s = now_s
 
     def read(self, number: int, line: bytes) -> None:
         data = _parse_line(line)
         if number == 1:
-            _check_head(data)
+            _check_header(data)
             return
         kind = data.get("type")
         if kind == "circuit":
-            self._circuit(data)
+            self._add_circuit(data)
         elif kind == "event":
-            self._event(load_event(data.get("event")))
+            self._add_event(load_event(data.get("event")))
         elif kind == "account":
-            self._account(number, read_account(data))
+            self._add_account(number, read_account(data))
         elif kind == "line" and "line" in data:
             if self._last is None:
                 raise WireError("a line that comes before its account")
@@ -291,33 +290,33 @@ class _Reading:
                 f"its type is {kind!r}: it must be 'circuit', 'event', 'account' or 'line'"
             )
 
-    def _circuit(self, data: dict[str, Any]) -> None:
+    def _add_circuit(self, data: dict[str, Any]) -> None:
         policy = load_policy(data.get("policy"))
         circuit = load_circuit(policy, data.get("circuit"))
         values.check_text("key", circuit.key).encode()
-        if circuit.key in self.taken:
+        if circuit.key in self.circuits:
             raise WireError(f"the circuit {circuit.key!r} occurs twice")
-        if circuit.seen_s > self._now_s + _AHEAD_S:
+        if circuit.seen_s > self._now_s + _MAX_AHEAD_S:
             raise WireError(
                 f"the circuit {circuit.key!r} has a time in the future: it was seen at second "
                 f"{circuit.seen_s:.0f}, and now is {self._now_s:.0f}"
             )
-        self.taken[circuit.key] = Taken(StoredCircuit(circuit, policy), [])
+        self.circuits[circuit.key] = ImportedCircuit(StoredCircuit(circuit, policy), [])
 
-    def _event(self, event: Event) -> None:
-        taken = self.taken.get(event.circuit)
-        if taken is None:
+    def _add_event(self, event: Event) -> None:
+        imported = self.circuits.get(event.circuit)
+        if imported is None:
             raise WireError(f"an event of {event.circuit!r}, which comes before its circuit")
-        last = taken.events[-1].seq if taken.events else 0
-        if not last < event.seq <= taken.found.circuit.event_seq:
-            most = taken.found.circuit.event_seq
+        last = imported.events[-1].seq if imported.events else 0
+        newest = imported.stored.circuit.event_seq
+        if not last < event.seq <= newest:
             raise WireError(
                 f"event number {event.seq} of {event.circuit!r}: it must be above {last} and at "
-                f"most {most}"
+                f"most {newest}"
             )
-        taken.events.append(event)
+        imported.events.append(event)
 
-    def _account(self, number: int, account: Account) -> None:
+    def _add_account(self, number: int, account: Account) -> None:
         name = (account.shelf, account.key)
         if name in self.accounts:
             raise WireError(f"the {account.shelf} {account.key!r} occurs twice")
@@ -332,7 +331,10 @@ def _parse_line(line: bytes) -> dict[str, Any]:
         raise WireError("it is empty")
     try:
         data = json.loads(
-            line.decode(), parse_constant=_no_constant, parse_int=_parse_int, parse_float=_float
+            line.decode(),
+            parse_constant=_refuse_constant,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
         )
     except UnicodeDecodeError as error:
         raise WireError(f"not UTF-8 text: byte {error.start + 1}") from None
@@ -343,7 +345,7 @@ def _parse_line(line: bytes) -> dict[str, Any]:
     return data
 
 
-def _check_head(data: dict[str, Any]) -> None:
+def _check_header(data: dict[str, Any]) -> None:
     if data.get("format") != FORMAT:
         raise WireError(f"not an export of Switchgear: it must begin with the format {FORMAT!r}")
     if data.get("version") != VERSION:
@@ -352,18 +354,18 @@ def _check_head(data: dict[str, Any]) -> None:
         )
 
 
-def _no_constant(text: str) -> None:
+def _refuse_constant(text: str) -> None:
     raise WireError(f"{text} is not a JSON number")
 
 
 def _parse_int(text: str) -> int:
-    value = int(text) if len(text) < 30 else _LARGEST + 1
-    if abs(value) > _LARGEST:
+    value = int(text) if len(text) < 30 else _LARGEST_INT + 1
+    if abs(value) > _LARGEST_INT:
         raise WireError(f"the number {clean(text, 40)} is too large")
     return value
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise WireError(f"the number {clean(text, 40)} is too large")
@@ -376,11 +378,11 @@ def _message_of(error: Exception) -> str:
     return clean(str(error) or type(error).__name__, 300)
 
 
-def _line(data: dict[str, Any]) -> str:
+def _json_line(data: dict[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH100, PTH105, PTH108, PTH110, PTH113, PTH120, PTH123
 
 LARGEST_BYTES = 2 * 1024**3
@@ -409,27 +411,27 @@ def export_verb(glob: str, *, output: str | None) -> None:
 
 
 def _write(path: str, lines: Iterable[str]) -> int:
-    """Beside the place first, then there: a file of that name is whole or as it was."""
-    if _is_no_file(path):
+    """Write the lines atomically: on an error, a previous file stays unchanged. Returns their number."""
+    if _is_special(path):
         with open(path, "w", encoding="ascii") as file:
             return _write_lines(file, lines)
-    path = os.path.realpath(path)  # a link stays one
-    # Made with mode 0600: errors of providers are in it.
-    handle, new = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".switchgear-export-")
+    path = os.path.realpath(path)  # replaces the target of a link, not the link
+    # With mode 0600, because it contains errors of providers.
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".switchgear-export-")
     try:
         with open(handle, "w", encoding="ascii") as file:
             count = _write_lines(file, lines)
-        os.replace(new, path)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(new)
+        os.unlink(temporary)
         raise
     return count
 
 
-def _is_no_file(path: str) -> bool:
-    """Whether it is a pipe, a terminal or the like, which is written to and never replaced."""
+def _is_special(path: str) -> bool:
+    """Whether the path is a pipe, a terminal or the like, which must not be replaced by a file."""
     if os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/")):
-        return True  # the names of open files: their targets belong to other programs
+        return True  # names of open files, whose targets belong to other programs
     return os.path.exists(path) and not os.path.isfile(path)
 
 
@@ -452,32 +454,35 @@ def import_verb(file: str) -> None:
     (budget, lock, route) that are as new or newer in the store are kept.
     """
     lines = _read(file)
-    # Budgets that the configuration opens in a new store would be taken for newer ones.
+    # In a new store, budgets opened by the configuration would prevent the import of the same ones.
     with open_session(applying=False) as session:
         session.demand_operator("import", "an import")
         try:
-            found = read_lines(lines, session.now_s())
+            data = read_lines(lines, session.now_s())
         except BadLines as error:
             fail(f"nothing was imported from {file}:\n{error}")
         store, ledger = session.panel.store, ledger_of(session.panel.store.inner)
-        put = _take(found.circuits, lambda one: store.put(one.found, one.events), "circuit")
-        say(f"{put} (as new or newer)")
-        if found.accounts:
-            put = _take(found.accounts, lambda one: take(ledger, one), "account")
-            say(f"{put} (those in the store are as new or newer, or are others)")
+        counts = _import_all(
+            data.circuits, lambda each: store.put(each.stored, each.events), "circuit"
+        )
+        say(f"{counts} (as new or newer)")
+        if data.accounts:
+            counts = _import_all(
+                data.accounts, lambda each: import_account(ledger, each), "account"
+            )
+            say(f"{counts} (those in the store are as new or newer, or differ)")
 
 
-def _take(found: list[T], put: Callable[[T], bool], what: str) -> str:
-    """Import all of them and return how many were written; also reported if one of them fails."""
+def _import_all(items: list[T], import_one: Callable[[T], bool], what: str) -> str:
+    """Import the items. Returns, in words, how many were imported; also reports it before an error."""
     written = 0
-    for each in found:
+    for item in items:
         try:
-            written += put(each)
+            written += import_one(item)
         except Exception:
-            say(f"{written} of {plural(len(found), what)} imported before this error:", err=True)
+            say(f"{written} of {plural(len(items), what)} imported before this error:", err=True)
             raise
-    kept = len(found) - written
-    return f"{plural(written, what)} imported, {kept} kept unchanged"
+    return f"{plural(written, what)} imported, {len(items) - written} kept unchanged"
 
 
 def _read(path: str) -> list[bytes]:
@@ -496,23 +501,23 @@ def _read(path: str) -> list[bytes]:
 @click.option(
     "--idle-days",
     type=number("days", above_zero=True),
-    help="Remove circuits that are idle for this many days.",
+    help="Remove circuits that have been idle for this many days.",
 )
 @json_option
 @token_option
 @store_options
 def vacuum(*, keep_events: int | None, idle_days: float | None, as_json: bool) -> None:
-    """Remove the oldest events, and closed circuits that have not been used for long.
+    """Remove the oldest events, and closed circuits that have been idle for a long time.
 
     The configuration sets how much is kept. Keeping less than the defaults, 10,000 events and
     30 days, needs the operator token where one is configured.
     """
     with open_session(reading=True) as session:
         retention = session.config.retention
-        gone = session.panel.store.vacuum(
+        removed = session.panel.store.vacuum(
             keep_events=keep_events or retention.events,
             idle_s=retention.idle_s if idle_days is None else idle_days * _DAY_S,
             now_s=session.now_s(),
         )
-    line = f"removed {plural(gone.circuits, 'circuit')} and {plural(gone.events, 'event')}"
-    say_result(gone._asdict(), [line], as_json=as_json)
+    line = f"removed {plural(removed.circuits, 'circuit')} and {plural(removed.events, 'event')}"
+    say_result(removed._asdict(), [line], as_json=as_json)

@@ -1,4 +1,4 @@
-"""`switchgear fleet status|watch|deliver|route|resume`: agents, and which stand in for others."""
+"""`switchgear fleet status|watch|deliver|route|resume`: the agents of the fleet and their fallbacks."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ from switchgear._cli.options import (
     required_reason,
     store_options,
 )
-from switchgear._cli.views.text import clean, plural, say, warn
+from switchgear._cli.views.text import clean, plural, say, warn, words
 from switchgear._config import Config, ConfigError
 from switchgear._config.trust import trust_folder
 from switchgear._core.types import Override
@@ -36,7 +36,8 @@ from switchgear._fleet.fleet import Fleet
 from switchgear._fleet.watcher import Watcher, folder_of, world
 from switchgear._text.formats import dollars, duration, elapsed
 
-NOT_ALL_WORK = 1
+INCOMPLETE = 1
+"""The exit code if an agent does not work, or a notification is not delivered."""
 
 
 @click.group(cls=Branch)
@@ -51,9 +52,9 @@ def status(*, as_json: bool) -> int:
     with open_session(reading=True) as session:
         found = world(fleet_of(session))
     say_result(found, _lines(found), as_json=as_json, longest=1000)
-    halted = any(one["state"] == "halted" for one in found["agents"].values())
-    paused = any(one["paused"] for one in found["stories"].values())
-    return NOT_ALL_WORK if halted or paused else 0
+    halted = any(agent["state"] == "halted" for agent in found["agents"].values())
+    paused = any(story["paused"] for story in found["stories"].values())
+    return INCOMPLETE if halted or paused else 0
 
 
 @fleet.command(short_help="Write incidents and the world state; send notifications.")
@@ -73,7 +74,7 @@ def watch(*, once: bool, every_s: float) -> None:
     read again; an invalid one is reported, and the previous one stays in effect. A watcher changes no
     circuit and no policy.
     """
-    seen = _stamp(chosen_config_file().value)  # before it is read, or a change would be missed
+    stamp = _config_stamp(chosen_config_file().value)  # first, or a change could be missed
     with open_session() as session:
         watched = fleet_of(session)
         folder = folder_of(session.panel.store.url)
@@ -82,24 +83,23 @@ def watch(*, once: bool, every_s: float) -> None:
         if once:
             found = watcher.note()
             sent = watcher.deliver()
-            pending = [delivery.pending() for delivery in watcher.deliveries]
             say(f"{plural(len(found), 'new incident')}, {plural(sent, 'notification')} sent")
-            for one in pending:
-                if one.waiting or one.aside:
-                    for line in pending_lines(one, session.now_s()):
+            for pending in [delivery.pending() for delivery in watcher.deliveries]:
+                if pending.waiting or pending.aside:
+                    for line in pending_lines(pending, session.now_s()):
                         say(clean(line, 1000))
             return
         say(clean(f"watching {plural(len(watched.crew.agents), 'agent')}; files in {folder}"))
         with watcher:
-            _follow(watched, watcher, max(every_s, 1.0), seen, session.config)
+            _reload_on_change(watched, watcher, max(every_s, 1.0), stamp, session.config)
 
 
 @fleet.command(short_help="Send pending notifications now, and report what is left.")
-@click.option("--retry", is_flag=True, help="Also send again what was set aside.")
-@click.option("--drop", is_flag=True, help="Discard what was set aside, without sending it.")
+@click.option("--retry", is_flag=True, help="Also retry notifications that were set aside.")
+@click.option("--drop", is_flag=True, help="Discard notifications that were set aside.")
 @reader_options
 def deliver(*, retry: bool, drop: bool, as_json: bool) -> int:
-    """Send what is pending to every target of the configuration, and report what is left and why.
+    """Send the pending notifications of every target, and report what is left and why.
 
     Does not wait for the pause after a failed attempt, unless the receiver requested it
     (Retry-After). Exit code 1: something is still pending or set aside.
@@ -124,12 +124,12 @@ def deliver(*, retry: bool, drop: bool, as_json: bool) -> int:
     ]
     values = [{"sent": sent, **pending._asdict()} for sent, pending in found]
     say_result(values, lines, as_json=as_json, longest=1000)
-    return NOT_ALL_WORK if any(each.waiting or each.aside for _, each in found) else 0
+    return INCOMPLETE if any(each.waiting or each.aside for _, each in found) else 0
 
 
 @contextmanager
 def _log_errors_only() -> Iterator[None]:
-    """Log errors only: failed attempts are in the report."""
+    """Hide warnings about failed attempts, which the report contains."""
     logger = logging.getLogger("switchgear")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -140,7 +140,7 @@ def _log_errors_only() -> Iterator[None]:
 
 
 def pending_lines(pending: PendingDeliveries, now_s: float, sent: str = "") -> list[str]:
-    """What a target has yet to receive and why, for people."""
+    """The pending notifications of a target, and why they are pending."""
     parts = [sent] if sent else []
     if pending.waiting:
         parts.append(f"{pending.waiting} pending")
@@ -162,20 +162,22 @@ def pending_lines(pending: PendingDeliveries, now_s: float, sent: str = "") -> l
 def route(agent: str, *, as_json: bool) -> int:
     """Show which agent and model would work for AGENT now, and why not the others.
 
-    Takes no permit and no probe. Exit code 1: no agent is available.
+    Acquires no permit and no probe. Exit code 1: no agent is available.
     """
     with open_session(reading=True) as session:
         watched = fleet_of(session)
         watched.crew.agent(agent)
         found = world(watched)["agents"][agent]
-    lines = [f"{agent}: {_who_works(found)}", *(f"  not {why}" for why in found["why"])]
+    lines = [f"{agent}: {_working_agent(found)}", *(f"  not {why}" for why in found["why"])]
     say_result({"agent": agent, **found}, lines, as_json=as_json, longest=1000)
-    return NOT_ALL_WORK if found["works"] is None else 0
+    return INCOMPLETE if found["works"] is None else 0
 
 
 @fleet.command(short_help="Resume a paused task.")
 @click.argument("story", metavar="TASK", callback=checked_text)
-@click.option("--why", metavar="TEXT", callback=checked_text, help="Reason.")
+@click.option(
+    "--why", metavar="TEXT", callback=checked_text, help="Reason; prompted for at a terminal."
+)
 @operator_options
 def resume(story: str, *, why: str | None, by: str | None) -> None:
     """Resume TASK, which was paused because of its cost. It may spend the same amount again.
@@ -199,20 +201,22 @@ def fleet_of(session: Session) -> Fleet:
     return Fleet(session.panel, session.config.crew, session.config.breakers)
 
 
-def _follow(watched: Fleet, watcher: Watcher, every_s: float, seen: Any, before: Config) -> None:
+def _reload_on_change(
+    watched: Fleet, watcher: Watcher, every_s: float, stamp: Any, in_effect: Config
+) -> None:
     """Reload the configuration file when it changes, until the watcher is stopped."""
     while not watcher.wait(every_s):
-        now = _stamp(chosen_config_file().value)
-        if now == seen:
+        new_stamp = _config_stamp(chosen_config_file().value)
+        if new_stamp == stamp:
             continue
-        seen = now
+        stamp = new_stamp
         try:
             config = load_chosen_config()
-            if config == before:
-                continue  # not trusted, or nothing but a comment: what was read before holds
+            if config == in_effect:
+                continue  # not trusted, or only a comment changed
             watched.reload(config._replace(retention=allowed_retention(watched.panel, config)))
             watcher.retarget(config.notifications)
-            before = config
+            in_effect = config
         except (ConfigError, ValueError) as error:
             for line in str(error).splitlines():
                 warn(line)
@@ -222,8 +226,8 @@ def _follow(watched: Fleet, watcher: Watcher, every_s: float, seen: Any, before:
             say(f"configuration read again: {plural(agents, 'agent')}, {plural(targets, 'target')}")
 
 
-def _stamp(path: str | None) -> Any:
-    """Changes when the file or its trust changes."""
+def _config_stamp(path: str | None) -> Any:
+    """A value that changes when the file or its trust changes."""
     marks = []
     for each in filter(None, (path, trust_folder())):
         try:
@@ -237,28 +241,30 @@ def _stamp(path: str | None) -> Any:
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     if not found["agents"]:
         yield "No agents yet: name them under 'agents' in the configuration."
-    for name, one in found["agents"].items():
-        load = "" if one["load"] >= 1 else f", load {one['load']:.0%}"
-        yield f"agent {name} ({one['owner']}): {one['state']}, {_who_works(one)}{load}"
-        yield from (f"  not {why}" for why in one["why"])
-    for name, one in found["stories"].items():
-        state = f"paused: {one['why']}" if one["paused"] else "active"
-        spent = dollars(one["spent_micros"])
-        yield f"task {name} ({', '.join(one['owners'])}): {spent} spent, {state}"
+    for name, agent in found["agents"].items():
+        load = "" if agent["load"] >= 1 else f", load {agent['load']:.0%}"
+        yield f"agent {name} ({agent['owner']}): {agent['state']}, {_working_agent(agent)}{load}"
+        yield from (f"  not {why}" for why in agent["why"])
+    for name, story in found["stories"].items():
+        state = f"paused: {story['why']}" if story["paused"] else "active"
+        spent = dollars(story["spent_micros"])
+        yield f"task {name} ({', '.join(story['owners'])}): {spent} spent, {state}"
     for title, kind in (("provider", "dependencies"), ("lock", "locks")):
-        for name, one in found[kind].items():
-            why = f": {one['why']}" if one["why"] else ""
-            queue = _queue(one, found["at_s"]) if kind == "locks" else ""
-            state = one["phase"].replace("_", "-")
-            if one["mode"] != "auto":
-                state = one["mode"].replace("_", " ")
+        for name, circuit in found[kind].items():
+            why = f": {circuit['why']}" if circuit["why"] else ""
+            queue = _queue(circuit, found["at_s"]) if kind == "locks" else ""
+            state = words(circuit["phase"])
+            if circuit["mode"] != "auto":
+                state = words(circuit["mode"])
                 why = why.removeprefix(f": {state}")
             what = re.sub("/latency$", ", latency", name)
             yield f"{title} {what}: {state}{why}{queue}"
 
 
-def _who_works(one: dict[str, Any]) -> str:
-    return "no agent available" if one["works"] is None else f"{one['works']} on {one['model']}"
+def _working_agent(agent: dict[str, Any]) -> str:
+    return (
+        "no agent available" if agent["works"] is None else f"{agent['works']} on {agent['model']}"
+    )
 
 
 def _queue(lock: dict[str, Any], now_s: float) -> str:

@@ -32,7 +32,7 @@ from switchgear._hooks.install.settings import (
     scopes_of,
 )
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH109, PTH111
 
 

@@ -1,4 +1,4 @@
-"""`switchgear incidents list|show|close|add` and `switchgear review`: what tripped, and was it right."""
+"""`switchgear incidents list|show|close|add`, and `switchgear review`, which proposes thresholds from them."""
 
 import os
 from typing import Any
@@ -24,7 +24,7 @@ from switchgear._cli.options import (
 from switchgear._cli.views.text import clean, clock_time, plural, say
 from switchgear._fleet.categories import default_breakers, shown_name
 from switchgear._fleet.incidents import Incidents, as_configuration
-from switchgear._fleet.incidents import review as look_back
+from switchgear._fleet.incidents import review as review_events
 from switchgear._fleet.watcher import INCIDENTS, folder_of
 
 MOST_EVENTS = 100_000
@@ -42,23 +42,22 @@ def list_incidents(*, everything: bool, as_json: bool) -> None:
     """List the open incidents, oldest first."""
     with open_session(reading=True) as session:
         found = list(incidents_of(session).all())
-    shown = [one for one in found if everything or one.get("status") != "closed"]
+    shown = [each for each in found if everything or each.get("status") != "closed"]
     none = "No open incidents." if found else "No incidents."
     say_result(shown, map(_incident_line, shown) if shown else [none], as_json=as_json)
 
 
-def _incident_line(one: dict[str, Any]) -> str:
-    if "trouble" in one:
-        return f"{one['id']}: {one['trouble']}"
-    mark = f", {one['mark'].replace('_', ' ')}" if one["mark"] else ""
-    return (
-        f"{one['id']}  {one['severity']}  {one['status']}{mark}  {one['circuit']}: {one['reason']}"
-    )
+def _incident_line(incident: dict[str, Any]) -> str:
+    if "trouble" in incident:
+        return f"{incident['id']}: {incident['trouble']}"
+    mark = f", {incident['mark'].replace('_', ' ')}" if incident["mark"] else ""
+    head = f"{incident['id']}  {incident['severity']}  {incident['status']}{mark}"
+    return f"{head}  {incident['circuit']}: {incident['reason']}"
 
 
 def _full_id(kept: Incidents, name: str) -> str:
-    """The id that a name means: itself, the only one that begins so, or the newest (`last`)."""
-    ids = [str(one["id"]) for one in kept.all()]
+    """The id that `name` stands for: the name, the only id that begins with it, or the newest (`last`)."""
+    ids = [str(each["id"]) for each in kept.all()]
     if name == "last":
         return ids[-1] if ids else fail("there are no incidents")
     starts = [each for each in ids if name and each.startswith(name)]
@@ -136,7 +135,7 @@ def add(circuit: str, *, why: str | None, by: str | None) -> None:
 @click.option(
     "--since",
     metavar="TIME",
-    help="Only what happened since: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
+    help="Use only events since then: 90d, 12h, 30m, or a date such as 2026-11-01. [default: all]",
 )
 @reader_options
 def review(since: str | None, *, as_json: bool) -> None:
@@ -148,30 +147,30 @@ def review(since: str | None, *, as_json: bool) -> None:
         from_s = parse_since(since, session.now_s(), cursors=False).at_s or float("-inf")
         stored = [entry.event for entry in session.panel.events(limit=MOST_EVENTS)]
         events = [event for event in stored if event.at_s >= from_s]
-        readable = [one for one in incidents_of(session).all() if "trouble" not in one]
-        kept = [one for one in readable if one["opened_at_s"] >= from_s]
+        readable = [each for each in incidents_of(session).all() if "trouble" not in each]
+        recent = [each for each in readable if each["opened_at_s"] >= from_s]
         breakers = session.config.breakers or default_breakers()
         keeps = min(session.config.retention.events, MOST_EVENTS)
-    findings = look_back(breakers, events, kept)
+    findings = review_events(breakers, events, recent)
     if as_json:
-        say_json([one._asdict() for one in findings])
+        say_json([finding._asdict() for finding in findings])
         return
     if since is not None and len(stored) >= keeps and stored[0].at_s > from_s:
         oldest = clock_time(stored[0].at_s, from_s)
-        say(f"The store keeps events since {oldest} only; raise retention.events for more.")
-    quiet = [one for one in findings if not one.trips + one.false_negatives + one.tests]
-    for one in findings:
-        if one in quiet:
+        say(f"The store only has events since {oldest}; raise retention.events for more.")
+    unused: list[str] = []
+    for finding in findings:
+        name = shown_name(finding.category)
+        if not finding.trips + finding.false_negatives + finding.tests:
+            unused.append(name)
             continue
-        counts = f"{plural(one.trips, 'trip')}, {one.false_positives} false, {one.false_negatives} missed"
-        tests = f"{one.failed_tests} of {one.tests} probes failed"
-        say(f"{shown_name(one.category)}: {counts}, {tests}")
-        for why in one.why:
+        trips = plural(finding.trips, "trip")
+        counts = f"{trips}, {finding.false_positives} false, {finding.false_negatives} missed"
+        say(f"{name}: {counts}, {finding.failed_tests} of {finding.tests} probes failed")
+        for why in finding.why:
             say(f"  {why}")
-    if quiet:
-        say(
-            f"no trips, missed failures or probes are recorded for {', '.join(shown_name(one.category) for one in quiet)}"
-        )
+    if unused:
+        say(f"no trips, missed failures or probes are recorded for {', '.join(unused)}")
     say(f"\n{as_configuration(findings) or 'No change is proposed.'}".rstrip())
 
 

@@ -1,8 +1,7 @@
 """`switchgear intervene`: shows and takes the actions for a stuck agent or a tripped circuit.
 
-At a terminal the options are shown and a person chooses; without a terminal, the configured
-escalation decides about a stuck agent, and a circuit is left to its cooldown. Only what is possible
-is offered.
+At a terminal the user chooses an action. Without a terminal, the configured escalation decides about
+a stuck agent, and a circuit stays as it is. Only possible actions are offered.
 """
 
 import subprocess
@@ -33,7 +32,7 @@ from switchgear._console.interventions import (
     options_of,
     run_options_of,
 )
-from switchgear._console.interventions import intervene as take
+from switchgear._console.interventions import intervene as intervene_in_session
 from switchgear._console.runs import run_status
 from switchgear._core.policy import Policy
 from switchgear._core.types import Acquire, Mode, Override, Phase, Record, Signal
@@ -57,8 +56,8 @@ KEYS = (*INTERVENTIONS[:-1], "wait", "force", "skip", "abort")
 
 @click.command()
 @circuit_argument()
-@click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without asking.")
-@click.option("--hint", metavar="TEXT", help="With --do nudge: the hint for the agent.")
+@click.option("--do", "choice", type=click.Choice(KEYS), help="Take this action without a prompt.")
+@click.option("--hint", metavar="TEXT", help="With --do nudge: hint for the agent.")
 @click.option("--for", "span", metavar="D", help="With --do extend: additional time (5m, 1h).")
 @click.option(
     "--iterations",
@@ -84,7 +83,7 @@ def intervene(
     command: str | None,
     why: str | None,
 ) -> int:
-    """Deal with CIRCUIT: a session or a run by its id, or any other circuit.
+    """Take an action on CIRCUIT: a session or a run by its id, or any other circuit.
 
     The start of a name is enough.
 
@@ -112,7 +111,7 @@ def intervene(
         view = view_named(session, circuit)
         name = view.name
         if name.startswith(SESSION) and "/" not in name.removeprefix(SESSION):
-            return _session(session, view, choice, plan, why)
+            return _intervene_in_session(session, view, choice, plan, why)
         return _intervene_in_circuit(session, view, choice, command, why)
 
 
@@ -122,7 +121,7 @@ def _pick_action(
     options: Sequence[Option],
     impossible: Mapping[str, str] = MappingProxyType({}),
 ) -> str | None:
-    """The action to take: as requested, or as chosen at the terminal; `None`: no choice was made."""
+    """The action to take: the requested one, or the user's choice; `None`: there is no terminal."""
     if choice is not None:
         if choice not in {option.key for option in options}:
             known = ", ".join(option.key for option in options)
@@ -142,15 +141,15 @@ def _pick_action(
 
 
 def _run_named(session: Session, name: str) -> RunFolder | None:
-    """The active run with this id; `None`: there is none, so the name is a circuit's.
+    """The active run with this id; `None`: there is none.
 
-    Fails for a run that has ended, unless a circuit has this name.
+    Ends the command for a run that is over, unless a circuit has this name.
     """
-    wanted = name.removeprefix(SESSION).removeprefix("run-")
-    if len(wanted) < 4:
+    run_id = name.removeprefix(SESSION).removeprefix("run-")
+    if len(run_id) < 4:
         return None
     try:
-        record = find_run(runs_root(Path.cwd()), wanted)
+        record = find_run(runs_root(Path.cwd()), run_id)
         run = record.read()
     except RunUnreadable:
         return None
@@ -172,8 +171,8 @@ def _intervene_in_run(  # noqa: PLR0917
 ) -> int:
     run = record.read()
     options = run_options_of(session.transact, record, plan)
-    seen = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
-    key = _pick_action(choice, messages.session_state(seen, run_status(run), options), options)
+    agent = messages.Stuck(str(run.get("agent") or "agent"), f"run {record.id}", 0.0, ())
+    key = _pick_action(choice, messages.session_state(agent, run_status(run), options), options)
     if key is None:
         say("\nNo terminal: nothing done. Choose an action with --do.")
         return 0
@@ -190,7 +189,7 @@ def _intervene_in_run(  # noqa: PLR0917
 # A session
 
 
-def _session(
+def _intervene_in_session(
     session: Session, view: View, choice: str | None, plan: Interventions, why: str | None
 ) -> int:
     notes: Notes = session.panel.store.transact(view.name, lambda tx: sessions.Notes.load(tx.note))
@@ -204,32 +203,33 @@ def _session(
         again = messages.resume_command(notes.agent, task)
         to_continue = f"; to continue it: {again}" if again else ""
         if choice is not None:
-            fail(f"{ended}; --do {choice} is not possible any more{to_continue}")
+            fail(f"{ended}; --do {choice} is no longer possible{to_continue}")
         say(f"{ended}; nothing to do here{to_continue}")
         return 0
     score = evidence_score(view.policy, view.readings)
-    calm = not score.evidence
+    has_evidence = bool(score.evidence)
     stopped = state is sessions.State.STOPPED
-    if not calm:
+    if has_evidence:
         notes = notes._replace(points=score.points, indicators=score.evidence)
-    seen = messages.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
+    agent = messages.Stuck(notes.agent or "agent", task, notes.points, notes.indicators)
     options = options_of(plan, notes, stopped=stopped)
-    block = messages.agent_stuck(seen, options)
-    if calm and not stopped:
-        block = messages.session_state(seen, str(state), options)
+    if has_evidence or stopped:
+        block = messages.agent_stuck(agent, options)
+    else:
+        block = messages.session_state(agent, str(state), options)
     if stopped:
         opened_s = view.circuit.outage.opened_at_s
         since = clock_time(opened_s, session.now_s()) if opened_s else "now"
         block = f"Stopped since {since}: {messages.one_line(view.verdict.reason, 500)}\n\n{block}"
     key = _pick_action(choice, block, options, IMPOSSIBLE)
-    if key is None and (calm or stopped):
-        left = "stopped; choose an action with --do" if stopped else "not stuck now"
-        say(f"\nNo terminal, and the agent is {left}: nothing done.")
+    if key is None and (stopped or not has_evidence):
+        standing = "stopped; choose an action with --do" if stopped else "not stuck now"
+        say(f"\nNo terminal, and the agent is {standing}: nothing done.")
         return 0
     session.demand_operator(view.name, "an intervention")
-    given = required_reason(why, FORCED) if key == "resume" else redact(why or "")
-    author = Author("switchgear" if key is None else login_name(), given)
-    say(take(session.transact, view, key, evidence=notes, plan=plan, author=author))
+    reason = required_reason(why, FORCED) if key == "resume" else redact(why or "")
+    author = Author("switchgear" if key is None else login_name(), reason)
+    say(intervene_in_session(session.transact, view, key, evidence=notes, plan=plan, author=author))
     return 0
 
 
@@ -257,7 +257,7 @@ def _intervene_in_circuit(
 
 
 def _wait(session: Session, view: View, command: str | None) -> int:
-    """Wait for the cooldown; then the test decides, if one is given, else the next call."""
+    """Wait for the cooldown; then probe with the test command, or leave the probe to the next call."""
     wait_s = view.verdict.retry_after_s
     if wait_s is None:
         fail(f"{view.name} does not close by itself: close it with --do force, or reset it")
@@ -268,19 +268,19 @@ def _wait(session: Session, view: View, command: str | None) -> int:
     if command is None:
         say("The next call is the probe.")
         return 0
-    return _test(session, view.name, command)
+    return _probe_with(session, view.name, command)
 
 
-def _test(session: Session, name: str, command: str) -> int:
-    """Run the test as the probe of the circuit, and record its result."""
-    leave = session.send(name, Acquire()).verdict
-    if not leave.admitted:
-        fail(f"{name} admits no probe now: {leave.reason}")
+def _probe_with(session: Session, name: str, command: str) -> int:
+    """Run the command as the probe of the circuit, and record its result."""
+    verdict = session.send(name, Acquire()).verdict
+    if not verdict.admitted:
+        fail(f"{name} admits no probe now: {verdict.reason}")
     done = subprocess.run(["/bin/sh", "-c", command], check=False, capture_output=True, text=True)  # noqa: S603
     ok = done.returncode == 0
-    said = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
-    signal = Signal(ok=ok, error=None if ok else redact(said.splitlines()[-1]))
-    after = session.send(name, Record(signal, leave.permit)).verdict
+    output = (done.stderr or done.stdout).strip() or f"exit {done.returncode}"
+    signal = Signal(ok=ok, error=None if ok else redact(output.splitlines()[-1]))
+    after = session.send(name, Record(signal, verdict.permit)).verdict
     say(messages.recovery_ends(after.phase, ok=ok))
     return 0 if ok else 1
 
@@ -288,16 +288,16 @@ def _test(session: Session, name: str, command: str) -> int:
 def _force(session: Session, name: str, why: str | None) -> str:
     by, why = login_name(), required_reason(why, FORCED)
     step = session.send(name, Override(by, why, reset=True))
-    if step.circuit.mode is Mode.HELD_OPEN:  # because an operator skipped it
+    if step.circuit.mode is Mode.HELD_OPEN:  # by an earlier `skip`
         session.send(name, Override(by, why, Mode.AUTO))
     return f"{clean(name)} was closed by force"
 
 
 def _skip(session: Session, name: str, why: str | None) -> str:
-    """Hold it open, and send every active agent a message to do without it."""
+    """Hold the circuit open, and send every active agent a message to continue without the operation."""
     session.send(name, Override(login_name(), required_reason(why, FORCED), Mode.HELD_OPEN))
     text = f"{messages.operation(name)} is left out from now on. Continue without this operation."
-    notified = _every_session(session, lambda notes: sessions.with_message(notes, text))
+    notified = _change_all_sessions(session, lambda notes: sessions.with_message(notes, text))
     held = f"{clean(name)} is held open; {notified} notified to continue without it"
     return f"{held}. 'switchgear release {clean(name)}' ends the hold"
 
@@ -305,16 +305,16 @@ def _skip(session: Session, name: str, why: str | None) -> str:
 def _abort(session: Session) -> str:
     session.demand_operator("*", "an abort of everything")
     reason = "The batch was aborted by an operator. Stop now; what is done is kept."
-    stopped = _every_session(session, lambda notes: notes._replace(stop=reason), stops=True)
-    return f"{stopped} stopped at the next step"
+    stopped = _change_all_sessions(session, lambda notes: notes._replace(stop=reason), stops=True)
+    return f"{stopped} will stop at the next step"
 
 
-def _every_session(
+def _change_all_sessions(
     session: Session, change: Callable[[Notes], Notes], *, stops: bool = False
 ) -> str:
-    """Change the notes of all sessions that are not over; how many these were, in words.
+    """Change the notes of all sessions that have not ended. Returns their number, such as `2 agents`.
 
-    `stops`: their circuits open as well, because the next hook counts a closed one as a release.
+    `stops`: also open their circuits, because the next hook takes a closed circuit for a release.
     """
 
     def work(tx: Transaction, circuit: str, policy: Policy) -> bool:
@@ -323,7 +323,7 @@ def _every_session(
             return False
         notes = change(notes)
         if stops:
-            policy = session_policy(policy, None)  # one from an older version may lack a part
+            policy = session_policy(policy, None)  # adds what policies of older versions lack
             sessions.open_if_stopped(sessions.SessionCircuit(tx.apply, circuit, policy), notes)
         tx.note = notes.dump()
         return True

@@ -1,4 +1,4 @@
-"""`switchgear label`: which recorded runs were solved, a key per run, for `backtest` and `tune`."""
+"""`switchgear label`: labels recorded runs as solved or not, for `backtest` and `tune`."""
 
 import json
 import sys
@@ -19,14 +19,13 @@ from switchgear._agents.recordings.recording import (
 from switchgear._analysis.backtest.engine import Recordings, each_run
 from switchgear._analysis.backtest.labels import add_label, read_labels
 from switchgear._analysis.backtest.outcomes import DEFAULT_CONFIDENCE, content_key, infer, label_key
-from switchgear._cli.backtest import check_paths, format_option, jobs_option
+from switchgear._cli.backtest import EXIT_NO_RUN, check_paths, format_option, jobs_option
 from switchgear._cli.context import say_json
 from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, clock_time, plural, say, warn
 from switchgear._text.agent_text import one_line
 
-NO_RUN = 3
 _ANSWERS = ("solved", "unsolved", "unknown", "forget")
 _KEYS = {"y": "solved", "n": "unsolved", "u": "unknown"}
 _HELP = "y solved · n not solved · u unknown · Enter accept · s skip · b back · q quit"
@@ -50,17 +49,17 @@ class LabelledRun(NamedTuple):
     folder: str = ""
     ended_at_s: float | None = None
 
-    def keep(self, answer: str) -> None:
-        """Save an answer about it. Raises OSError."""
-        add_label(self.key, answer, source=str(Path(self.source).resolve()), content=self.content)
+    def save_label(self, label: str) -> None:
+        """Save a label. Raises OSError."""
+        add_label(self.key, label, source=str(Path(self.source).resolve()), content=self.content)
 
 
 def summary(run: RecordedRun) -> LabelledRun:
-    found = infer(run)
+    inference = infer(run)
     end = [_step_line(each) for each in run.steps[-_SHOWN_STEPS:]]
     last = run.messages[-1:] if run.messages and run.messages[-1].after else ()
     end += [f"user: {each.text}" for each in last]
-    inferred = run.outcome_from in {"inferred", ""}
+    is_inferred = run.outcome_from in {"inferred", ""}
     return LabelledRun(
         label_key(run),
         run.id,
@@ -68,10 +67,10 @@ def summary(run: RecordedRun) -> LabelledRun:
         one_line(run.task, 120),
         len(run.steps),
         run.source,
-        found.solved if inferred else run.solved,
+        inference.solved if is_inferred else run.solved,
         run.outcome_from,
-        found.confidence if inferred else run.confidence,
-        found.how if inferred else "",
+        inference.confidence if is_inferred else run.confidence,
+        inference.how if is_inferred else "",
         tuple(one_line(each, 160) for each in end),
         content_key(run),
         one_line(run.folder, 120),
@@ -87,10 +86,10 @@ def _step_line(step: RecordedStep) -> str:
         command = command_of(json.loads(step.args))
     except (ValueError, RecursionError):
         command = ""
-    did = one_line(command or step.args, 80)
+    action = one_line(command or step.args, 80)
     result = step.error or (step.result or "").strip().rpartition("\n")[2]
     shown = f" -> {one_line(result, 70)}" if result else ""
-    return f"{step.tool}: {did}{' (failed)' if step.ok is False else ''}{shown}"
+    return f"{step.tool}: {action}{' (failed)' if step.ok is False else ''}{shown}"
 
 
 @click.command()
@@ -126,9 +125,9 @@ def label(
 ) -> int:
     """Label recorded runs as solved or not, with one key per run: least certain runs first.
 
-    PATH is what `switchgear backtest` reads. For each run the command shows the task, its last steps,
-    and the outcome that they suggest; Enter accepts it. Labels are kept in the user's state folder.
-    `backtest` and `tune` use them before any other outcome. Answering again replaces a label.
+    PATH is as in `switchgear backtest`. For each run the command shows the task, its last steps,
+    and the outcome that they suggest; Enter accepts it. Labels are saved in the user's state folder.
+    `backtest` and `tune` prefer them to any other outcome. A new answer replaces the label.
 
     Without a terminal, name the run: --run ID --outcome solved.
 
@@ -144,17 +143,17 @@ def label(
         return _label_one(rows, run_id, outcome, as_json=as_json)
     if as_json:
         say_json([row._asdict() for row in rows])
-        return 0 if rows else NO_RUN
+        return 0 if rows else EXIT_NO_RUN
     if listing:
         for row in rows:
             say(clean(f"{row.id}  {outcome_text(row)}  {row.task}", 300))
         say(plural(len(rows), "run"))
-        return 0 if rows else NO_RUN
+        return 0 if rows else EXIT_NO_RUN
     selected = [row for row in rows if everything or row.outcome_from in {"inferred", ""}]
     selected.sort(key=lambda row: row.confidence or 0.5)
     if not selected:
         say("every run has a known outcome" if rows else "no run was found", err=not rows)
-        return 0 if rows else NO_RUN
+        return 0 if rows else EXIT_NO_RUN
     if not sys.stdin.isatty():
         fail("there is no terminal to prompt at: pass --run ID --outcome solved, or --list")
     return _prompt(selected)
@@ -163,9 +162,9 @@ def label(
 def _rows(
     paths: tuple[str, ...], force: str | None, jobs: int | None, *, hidden: bool
 ) -> list[LabelledRun]:
-    with progress("reading recordings", hidden=hidden) as tell:
-        read = Recordings(paths, {}, force, jobs, tell, read_labels(), DEFAULT_CONFIDENCE)
-        return list(each_run(read, summary, RecordingTally()))
+    with progress("reading recordings", hidden=hidden) as report:
+        recordings = Recordings(paths, {}, force, jobs, report, read_labels(), DEFAULT_CONFIDENCE)
+        return list(each_run(recordings, summary, RecordingTally()))
 
 
 def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: bool) -> int:
@@ -178,8 +177,8 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
             fail(f"--run {run_id!r}: {len(found)} runs begin with it; give more of the id")
     if not found:
         warn(f"--run {run_id!r}: there is no such run")
-        return NO_RUN
-    found[0].keep(outcome)
+        return EXIT_NO_RUN
+    found[0].save_label(outcome)
     if as_json:
         say_json({"id": found[0].id, "key": found[0].key, "outcome": outcome})
     else:
@@ -188,7 +187,7 @@ def _label_one(rows: list[LabelledRun], run_id: str, outcome: str, *, as_json: b
 
 
 def outcome_text(row: LabelledRun) -> str:
-    """The outcome of a run, where it comes from and how sure it is."""
+    """The outcome of a run, its source and its confidence."""
     word = {True: "solved", False: "unsolved", None: "unknown"}[row.solved]
     if row.outcome_from in {"label", "given", "recording"}:
         return f"{word} ({row.outcome_from})"
@@ -220,7 +219,7 @@ def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar
         if key in {"\r", "\n"} and row.solved is not None:
             answer = "solved" if row.solved else "unsolved"
         if answer is not None:
-            row.keep(answer)
+            row.save_label(answer)
             done.add(row.key)
             solved = {"solved": True, "unsolved": False}.get(answer)
             rows[place] = row._replace(solved=solved, outcome_from="label")
@@ -235,9 +234,9 @@ def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar
 
 
 def _head(row: LabelledRun) -> str:
-    """Which run it is: its id, length, end and project."""
+    """The id, the number of steps, the end and the project of a run."""
     parts = [row.id, plural(row.steps, "step")]
-    if row.ended_at_s is not None and row.ended_at_s > MIN_EPOCH_S:  # else since its start
+    if row.ended_at_s is not None and row.ended_at_s > FIRST_DATE_S:  # else relative to its start
         parts.append(clock_time(row.ended_at_s, time.time()))
     if row.folder:
         parts.append(Path(row.folder).name)

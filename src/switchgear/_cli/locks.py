@@ -1,4 +1,4 @@
-"""`switchgear locks`: holders, waiters, and since when."""
+"""`switchgear locks`: shows the shared locks with their holders and waiters, and breaks a lock."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,12 +23,12 @@ def locks(ctx: click.Context, *, everything: bool, as_json: bool) -> None:
     with open_session(reading=True) as session:
         now_s = session.now_s()
         found = [
-            seen
-            for seen in session.panel.locks.all()
-            if everything or seen.tenure.holder or seen.tenure.waiting
+            status
+            for status in session.panel.locks.all()
+            if everything or status.tenure.holder or status.tenure.waiting
         ]
-    lines = [line for seen in found for line in _lines(seen, now_s)] or ["No locks are held."]
-    say_result([_resource_dict(seen) for seen in found], lines, as_json=as_json)
+    lines = [line for status in found for line in _lines(status, now_s)] or ["No locks are held."]
+    say_result([_as_values(status) for status in found], lines, as_json=as_json)
 
 
 @locks.command("break", short_help="Release a lock by force.")
@@ -48,24 +48,24 @@ def break_lock(resource: str) -> None:
     say(clean(f"the lock {resource} is free"))
 
 
-def _lines(seen: ResourceStatus, now_s: float) -> Iterator[str]:
-    tenure = seen.tenure
+def _lines(status: ResourceStatus, now_s: float) -> Iterator[str]:
+    resource, tenure = status.resource, status.tenure
     if tenure.holder is None:
-        yield f"{seen.resource}: free, last token {tenure.token}"
+        yield f"{resource}: free, last token {tenure.token}"
     else:
         owner, since_s, until_s = tenure.holder[1:]
         held, left = elapsed(max(0.0, now_s - since_s)), duration(max(0.0, until_s - now_s))
-        yield f"{seen.resource}: {owner} for {held}, lease ends in {left}, token {tenure.token}"
+        yield f"{resource}: {owner} for {held}, lease ends in {left}, token {tenure.token}"
     for place, waiter in enumerate(tenure.waiting, 1):
         waited = elapsed(max(0.0, now_s - waiter.since_s))
-        yield f"  {place}. {waiter.owner} waits for {waited}"
+        yield f"  {place}. {waiter.owner} has waited for {waited}"
 
 
-def _resource_dict(seen: ResourceStatus) -> dict[str, Any]:
-    tenure = seen.tenure
+def _as_values(status: ResourceStatus) -> dict[str, Any]:
+    tenure = status.tenure
     return {
-        "resource": seen.resource,
+        "resource": status.resource,
         "token": tenure.token,
         "holder": None if tenure.holder is None else tenure.holder._asdict(),
-        "waiting": [one._asdict() for one in tenure.waiting],
+        "waiting": [waiter._asdict() for waiter in tenure.waiting],
     }

@@ -1,4 +1,4 @@
-"""`switchgear mcp` and `switchgear requests`: agents look up why they were refused, people answer requests."""
+"""`switchgear mcp` and `switchgear requests`: agents read why they were refused and make requests, users answer."""
 
 import os
 
@@ -22,7 +22,7 @@ from switchgear._system.login import login_name
 
 @click.command()
 @store_options
-def mcp() -> int:
+def mcp() -> None:
     """Serve the Model Context Protocol on stdin and stdout, for the agent that starts it.
 
     Tools: why_refused, what_was_tried, request_more and request_status. None of them can change a
@@ -35,13 +35,12 @@ def mcp() -> int:
     Exit code 0: the agent closed the connection; 2: the package is missing.
     """
     try:
-        from switchgear._mcp.server import made  # noqa: PLC0415  of an extra
+        from switchgear._mcp.server import create_server  # noqa: PLC0415  needs the extra
     except ImportError:
         fail("the package mcp is not installed: pip install 'switchgear[mcp]'")
     with open_session(acts=False, applying=False) as session:
         answers = GuardAnswers(session.panel, containing_project(os.getcwd()))  # noqa: PTH109
-        made(answers).run("stdio")
-    return 0
+        create_server(answers).run("stdio")
 
 
 @click.group(cls=Branch)
@@ -49,10 +48,10 @@ def requests() -> None:
     """Show and answer the requests that agents make through `switchgear mcp`."""
 
 
-@requests.command("list", short_help="List the requests.")
+@requests.command("list", short_help="List the unanswered requests.")
 @click.option("--all", "everything", is_flag=True, help="Also list answered requests.")
 @reader_options
-def list_requests(*, everything: bool, as_json: bool) -> int:
+def list_requests(*, everything: bool, as_json: bool) -> None:
     """List the unanswered requests, the oldest first."""
     with open_session(reading=True) as session:
         rows = all_requests(session.panel.store.transact)
@@ -60,36 +59,36 @@ def list_requests(*, everything: bool, as_json: bool) -> int:
     waiting = sum(row.state == OPEN for row in rows)
     total = "No requests are waiting."
     if waiting:
-        many = plural(waiting, "request")
-        total = f"{many} waiting; answer: switchgear requests answer ID --grant"
+        count = plural(waiting, "request")
+        total = f"{count} waiting; answer: switchgear requests answer ID --grant"
     lines = [*map(request_line, shown), total]
     say_result([row._asdict() for row in shown], lines, as_json=as_json, longest=1000)
-    return 0
 
 
 @requests.command("answer", short_help="Grant or deny a request.")
 @click.argument("request_id", metavar="ID")
-@click.option("--grant/--deny", "grant", default=None, help="Whether to grant it.")
+@click.option("--grant/--deny", "grant", default=None, help="Grant or deny the request.")
 @click.option(
-    "--why", default="", show_default=False, metavar="TEXT", help="The answer that the agent reads."
+    "--why", default="", show_default=False, metavar="TEXT", help="Reason, which the agent reads."
 )
 @store_options
 @token_option
-def answer(request_id: str, why: str, *, grant: bool | None) -> int:
+def answer(request_id: str, why: str, *, grant: bool | None) -> None:
     """Grant or deny the request ID; the agent reads the answer at its next step.
 
     Granted time extends the session's time limit, if it has one. Granting money does not raise the
     budget: the command that does so is printed. Needs the operator token where one is configured.
 
-    Exit code 0: answered; 2: no such request, or answered already.
+    Exit code 0: answered; 2: no such request, or it was already answered.
     """
     if grant is None:
         fail("pass --grant or --deny")
     refuse_inside_an_agent("requests answer")
     with open_session() as session:
         session.demand_operator(request_id, "an answer to an agent's request")
-        done = answer_request(session.transact, request_id, grant=grant, by=login_name(), why=why)
-        say(clean(f"{done.id}: {done.wish} {done.state}", 300))
-        if done.state == GRANTED:
-            say(clean(granted(session.transact, done), 300))
-    return 0
+        request = answer_request(
+            session.transact, request_id, grant=grant, by=login_name(), why=why
+        )
+        say(clean(f"{request.id}: {request.wish} {request.state}", 300))
+        if request.state == GRANTED:
+            say(clean(granted(session.transact, request), 300))

@@ -1,11 +1,11 @@
-"""`switchgear metrics rules|dashboard`: what a monitoring system needs besides `/metrics`."""
+"""`switchgear metrics rules|dashboard`: alert rules and a dashboard for the metrics of `switchgear serve`."""
 
 import click
 
 from switchgear._cli.context import say_json
 from switchgear._cli.options import Branch
 from switchgear._cli.views.text import say
-from switchgear._console.monitoring import dashboard as made
+from switchgear._console.monitoring import dashboard as dashboard_json
 from switchgear._console.monitoring import rules_text
 
 
@@ -26,4 +26,4 @@ def rules() -> None:
 @metrics.command(short_help="Print a dashboard for Grafana.")
 def dashboard() -> None:
     """Print a dashboard in JSON, to import into Grafana."""
-    say_json(made())
+    say_json(dashboard_json())

@@ -51,7 +51,7 @@ order_options = combined(
         "--why", metavar="TEXT", callback=checked_text, help="Reason; prompted for at a terminal."
     ),
     by_option,
-    click.option("--yes", "-y", is_flag=True, help="Do not ask when several circuits match."),
+    click.option("--yes", "-y", is_flag=True, help="Do not prompt when several circuits match."),
     click.option("--create", is_flag=True, help="Create the circuit if it does not exist."),
     token_option,
     store_options,

@@ -13,7 +13,7 @@ from switchgear._budgets.tree import Open
 from switchgear._cli.context import load_chosen_config, open_session
 from switchgear._cli.options import fail, store_options
 from switchgear._cli.run_options import call_budget_options, check_node, usd_option
-from switchgear._cli.serve import read_or_make_token
+from switchgear._cli.serve import read_or_create_token
 from switchgear._cli.views.text import clean, say, warn
 from switchgear._config.proxy import ProxySection, is_loopback
 from switchgear._providers.prices import Rates, model_price
@@ -21,6 +21,7 @@ from switchgear._providers.upstreams import DEFAULT_URLS, Upstream, upstream
 
 if TYPE_CHECKING:
     from switchgear._proxy.guard import GuardSettings
+    from switchgear._proxy.supervisor import Inherited
     from switchgear._proxy.worker import WorkerSettings
 
 # The packages of the extra `proxy` may be missing.
@@ -147,18 +148,18 @@ def proxy(
     section = _with_options(given)
     found = _upstreams(section, upstreams, keys)
     settings = _settings(section, found, _fallbacks(section, fallbacks, found))
-    ours = inherited()
-    if ours is not None:
-        _work(section, settings, ours)
+    worker = inherited()
+    if worker is not None:  # started by the supervisor
+        _work(section, settings, worker)
         return
     _supervise(section, settings)
 
 
-def _with_options(given: dict[str, Any]) -> ProxySection:
-    """The section of the configuration, with the options that were given in place of its values."""
+def _with_options(options: dict[str, Any]) -> ProxySection:
+    """The section of the configuration; options on the command line replace its values."""
     source, default = click.get_current_context().get_parameter_source, ParameterSource.DEFAULT
-    typed = {name: value for name, value in given.items() if source(name) is not default}
-    return (load_chosen_config().proxy or ProxySection())._replace(**typed)
+    given = {name: value for name, value in options.items() if source(name) is not default}
+    return (load_chosen_config().proxy or ProxySection())._replace(**given)
 
 
 def _supervise(section: ProxySection, settings: "WorkerSettings") -> None:
@@ -191,11 +192,11 @@ def _supervise(section: ProxySection, settings: "WorkerSettings") -> None:
     raise SystemExit(code)
 
 
-def _work(section: ProxySection, settings: "WorkerSettings", ours: Any) -> None:
+def _work(section: ProxySection, settings: "WorkerSettings", inherited: "Inherited") -> None:
     from switchgear._proxy.access_log import AccessLog
     from switchgear._proxy.worker import Worker, run_worker
 
-    model_price("claude-sonnet-4-5")  # the price list is read before the first request
+    model_price("claude-sonnet-4-5")  # loads the price list before the first request
     with open_session(applying=False) as session:
         guard = settings.guard._replace(policy_for=session.config.policy_for)
         session.panel.reload(_policies(session.config.policy_for))
@@ -203,11 +204,11 @@ def _work(section: ProxySection, settings: "WorkerSettings", ours: Any) -> None:
         if path is not None:
             log = AccessLog(sys.stderr) if path == "-" else AccessLog.to_file(path)
         worker = Worker(session.panel, settings._replace(guard=guard), log)
-        run_worker(worker, ours.listening, ours.ready, ours.parent)
+        run_worker(worker, inherited.listening, inherited.ready, inherited.parent)
 
 
 def _policies(configured: Any) -> Any:
-    """The policies of the circuits of the proxy; other circuits are judged as configured."""
+    """A function from the name of a circuit to its policy: that of the proxy, else the configured one."""
     from switchgear._proxy.guard import proxy_policy
 
     def policy_for(name: str) -> Any:
@@ -219,17 +220,18 @@ def _policies(configured: Any) -> Any:
 
 
 def _open_budget(section: ProxySection, settings: "WorkerSettings") -> None:
-    """Bring the budget of all calls to `--budget`, before the first call."""
+    """Open the budget of all calls, or set its limit to `--budget`, before the first call."""
     node, limit = settings.guard.budget_node, section.budget_micros
     with open_session() as session:
         if limit is None:
             check_node(session.panel.budgets, node or None)
             return
-        for one in session.panel.budgets.apply([Open(node, limit, f"budget/{node}")], who="proxy"):
-            if one.is_refused:
-                fail(f"budget {one.node}: {one.why}")
-            if one.what in {"kept", "closed"}:
-                warn(f"budget {one.node} is {one.what}: unchanged")
+        opening = Open(node, limit, f"budget/{node}")
+        for change in session.panel.budgets.apply([opening], who="proxy"):
+            if change.is_refused:
+                fail(f"budget {change.node}: {change.why}")
+            if change.what in {"kept", "closed"}:
+                warn(f"budget {change.node} is {change.what}: unchanged")
 
 
 def _settings(
@@ -240,7 +242,7 @@ def _settings(
     from switchgear._proxy.worker import WorkerSettings
 
     token, body_bytes = section.token_file, section.max_body_mb * 1024 * 1024
-    digest = None if token is None else sha256(read_or_make_token(token).encode()).digest()
+    digest = None if token is None else sha256(read_or_create_token(token).encode()).digest()
     if not is_loopback(section.host):
         if digest is None:
             fail(f"--host {section.host}: others can reach it, so it needs --proxy-token-file")

@@ -19,8 +19,8 @@ from switchgear._text.redact import redact
 # ruff: noqa: PTH100, PTH109
 
 REFUSED = 1
-LARGEST = 4_000_000
-"""Characters read of a call on standard input."""
+MAX_CHARS = 4_000_000
+"""How many characters of a call on standard input are accepted."""
 _TOOL_KEYS = ("tool", "tool_name", "name")
 _INPUT_KEYS = ("args", "tool_input", "input", "arguments", "parameters")
 
@@ -53,7 +53,7 @@ def list_rules(*, as_json: bool) -> None:
 def _one_command(
     context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
 ) -> str | None:
-    """The command; one that a shell has split into words is refused with the way to quote it."""
+    """The command. Refuses one that the shell split into words, and says how to quote it."""
     if len(words) > 1:
         whole = shlex.quote(" ".join(words))
         fail(f"the command must be one argument; quote it: switchgear rules test {clean(whole)}")
@@ -117,14 +117,14 @@ def _read_call(tool: str, workspace: str | None) -> tuple[str, Any, str | None]:
     if sys.stdin is None or sys.stdin.isatty():
         fail("nothing to test: give --command, --path, --url or --content, or JSON on stdin")
     try:
-        text = sys.stdin.read(LARGEST + 1)
+        text = sys.stdin.read(MAX_CHARS + 1)
         call = json.loads(text)
     except RecursionError:
-        fail("standard input: the JSON is nested too deep")
+        fail("standard input: the JSON is nested too deeply")
     except ValueError as error:
         fail(f"standard input is not valid JSON: {error}")
-    if len(text) > LARGEST:
-        fail(f"standard input is longer than {LARGEST:,} characters")
+    if len(text) > MAX_CHARS:
+        fail(f"standard input is longer than {MAX_CHARS:,} characters")
     if not isinstance(call, dict):
         fail('standard input must be a mapping such as {"tool": "Bash", "args": {…}}')
     name = next((call[key] for key in _TOOL_KEYS if key in call), tool)

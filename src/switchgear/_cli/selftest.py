@@ -1,9 +1,8 @@
-"""`switchgear selftest`: simulated failures for every configured guard, and whether it fires."""
+"""`switchgear selftest`: tests whether every configured guard fires on simulated failures."""
 
 import difflib
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
@@ -94,10 +93,10 @@ def _check_names(option: str, names: tuple[str, ...], known: list[str]) -> None:
 
 def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
     for name in (WATCHED_VARIABLE, TIME_VARIABLE):
-        os.environ.pop(name, None)  # an enclosing run does not concern the attacked sessions
-    config = load_chosen_config()  # a missing store is not created
+        os.environ.pop(name, None)  # the simulated sessions are not part of an enclosing run
+    config = load_chosen_config()
     store = choose_store(config).value
-    bench = Bench(config, os.getcwd(), store, tuple(_held()), read_token())
+    bench = Bench(config, os.getcwd(), store, tuple(_held_circuits()), read_token())
     virtual = [name for name in SCENARIOS if name in chosen]
     if virtual:
         yield from perform(bench, virtual)
@@ -107,7 +106,7 @@ def _run_scenarios(chosen: set[str], *, live: bool) -> Iterator[GuardRow]:
                 yield from shielded(attack, bench, name)
 
 
-def _held() -> Iterator[Any]:
+def _held_circuits() -> Iterator[HeldCircuit]:
     with open_session(reading=True) as session:
         for found in session.panel.store.find():
             circuit, order = found.circuit, found.circuit.order

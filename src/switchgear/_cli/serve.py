@@ -1,4 +1,4 @@
-"""`switchgear serve`: hooks over HTTP, and with the extra `console` the API, metrics and the page."""
+"""`switchgear serve`: hooks over HTTP; with the extra `console`, also the API, metrics and the web page."""
 
 import os
 import secrets
@@ -21,11 +21,11 @@ from switchgear._hooks.server import HOST, HookServer
 from switchgear._stores.base import Store
 from switchgear._stores.url import default_file, keep_out_of_git
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH100, PTH103, PTH109, PTH118, PTH120, PTH123
 
 DEFAULT_PORT = 4737
-LOOPBACK = "127.0.0.1"
+
 TOKEN_NAME = "serve.token"  # noqa: S105  the name of a file
 OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 
@@ -39,7 +39,7 @@ OPERATOR_TOKEN_NAME, READ_TOKEN_NAME = "operator.token", "read.token"
 )
 @click.option(
     "--host",
-    default=LOOPBACK,
+    default=HOST,
     help="Address on which the API and the page listen; hooks are answered on 127.0.0.1 only.",
 )
 @click.option(
@@ -104,10 +104,10 @@ def serve(
     token_file = token_file or os.path.join(folder, TOKEN_NAME)
     operator_file = operator_token_file or os.path.join(folder, OPERATOR_TOKEN_NAME)
     read_file = read_token_file or os.path.join(folder, READ_TOKEN_NAME)
-    token = read_or_make_token(token_file)
+    token = read_or_create_token(token_file)
     console_process = None
     if has_console:
-        tokens = (read_or_make_token(read_file), token, read_or_make_token(operator_file))
+        tokens = (read_or_create_token(read_file), token, read_or_create_token(operator_file))
         console_process = ConsoleProcess(_settings(root, tokens, host, names))
     process = _ResidentProcess()
     try:
@@ -148,7 +148,7 @@ def serve(
 def _settings(
     root: str, tokens: tuple[str, str, str], host: str, names: tuple[str, ...]
 ) -> ConsoleSettings:
-    """What the process of the console is started with; the tokens are those of readers, hooks and operators."""
+    """The settings of the console's process; `tokens` are those for reading, for hooks and for operators."""
     if len(set(tokens)) < len(tokens):
         fail("two token files hold the same token; use a different token for each role")
     loopback, store = is_loopback(host), os.environ.get(STORE_VARIABLE) or None
@@ -157,34 +157,35 @@ def _settings(
     return ConsoleSettings(root, store, read, client, operator, loopback, accepted)
 
 
-def read_or_make_token(place: str) -> str:
-    """The token in a file, which is made if there is none. Ends the command if it is no good."""
+def read_or_create_token(path: str) -> str:
+    """The token in a file, which is created if it is missing. Ends the command if the file is not usable."""
     try:
-        file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        return _make_token(place)
+        return _create_token(path)
     except OSError as error:
-        fail(f"the token file {place} cannot be read: {error.strerror}")
-    with open(file, encoding="utf-8", errors="replace") as opened:
-        found = os.fstat(opened.fileno())
+        fail(f"the token file {path} cannot be read: {error.strerror}")
+    with open(handle, encoding="utf-8", errors="replace") as file:
+        found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
-            fail(f"the token file {place} can be read by others; run: chmod 600 {place}")
-        token = opened.read(1000).strip()
+            fail(f"the token file {path} can be read by others; run: chmod 600 {path}")
+        token = file.read(1000).strip()
     if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
-        fail(f"the token file {place} must hold one word of at least 16 characters")
+        fail(f"the token file {path} must hold one word of at least 16 characters")
     return token
 
 
-def _make_token(place: str) -> str:
+def _create_token(path: str) -> str:
     token = secrets.token_urlsafe(24)
+    folder = os.path.dirname(os.path.abspath(path))
     try:
-        keep_out_of_git(os.path.dirname(os.path.abspath(place)))
-        os.makedirs(os.path.dirname(os.path.abspath(place)), mode=0o700, exist_ok=True)
-        file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        keep_out_of_git(folder)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        fail(f"the token file {place} cannot be created: {error.strerror}")
-    with open(file, "w", encoding="utf-8") as opened:
-        opened.write(token + "\n")
+        fail(f"the token file {path} cannot be created: {error.strerror}")
+    with open(handle, "w", encoding="utf-8") as file:
+        file.write(token + "\n")
     return token
 
 
@@ -194,10 +195,10 @@ class _ResidentProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: threading.Thread | None = None
-        """Waits for the end of the one that was started here."""
+        """Waits until the process that was started here ends."""
 
     def start(self) -> None:
-        """Does not wait."""
+        """Start the process, without waiting for it."""
         if os.environ.get(client.RESIDENT_VARIABLE) == "off":
             return
         with self._lock:
@@ -209,7 +210,7 @@ class _ResidentProcess:
 
 
 class _Stores:
-    """The stores of the configurations that were in force, each opened once. Thread-safe."""
+    """The stores of all configurations that were in effect, each opened once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -226,7 +227,7 @@ class _Stores:
 def _stop_on_signals(server: Any) -> None:
     def stop(number: int, frame: object) -> None:
         del number, frame
-        # Not from this thread: it is the one that is to be stopped.
+        # In another thread: `shutdown` waits for the loop, which this thread runs.
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):

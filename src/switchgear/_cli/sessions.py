@@ -14,7 +14,7 @@ from switchgear._console.sessions import ORDER, SessionRow, ordered, session_row
 from switchgear._stuck.messages import resume_command, what_next
 from switchgear._text.formats import dollars
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH119
 
 SHOWN_ID, SHOWN_ID_OF_RUN = 13, 19

@@ -1,12 +1,12 @@
-"""`switchgear simulate SCENARIO`: what breakers would save a fleet, in virtual time."""
+"""`switchgear simulate SCENARIO`: simulates what breakers save a fleet, in virtual time."""
 
 import os
 from typing import Any
 
 import click
 
-from switchgear._analysis.simulate.compare import as_json as values
-from switchgear._analysis.simulate.compare import simulate as run
+from switchgear._analysis.simulate.compare import as_json as result_as_json
+from switchgear._analysis.simulate.compare import simulate as run_simulation
 from switchgear._analysis.simulate.world import SCENARIOS
 from switchgear._cli.context import load_chosen_config, say_json, say_result
 from switchgear._cli.options import config_option, fail, json_option
@@ -51,12 +51,12 @@ def simulate(
     if scenario is None:
         _list(as_json=as_json)
         return 0
-    judged, source = _judges(presets=presets)
+    policies, source = _policies(presets=presets)
     folder = os.path.dirname(html) if html else ""  # noqa: PTH120  as the user wrote it
     if html is not None and (os.path.isdir(html) or (folder and not os.path.isdir(folder))):  # noqa: PTH112
         fail(f"--html {html}: name a file in an existing folder")
-    with progress("simulating", hidden=False, passes=2) as tell:
-        result = run(scenario, **size, **judged, progress=tell)
+    with progress("simulating", hidden=False, passes=2) as report:
+        result = run_simulation(scenario, **size, **policies, progress=report)
     if html is not None:
         try:
             with open(html, "w", encoding="utf-8") as file:  # noqa: PTH123  as the user wrote it
@@ -64,7 +64,7 @@ def simulate(
         except OSError as error:
             fail(f"--html {html}: {error.strerror}; name a file in a folder that you may write to")
     if as_json:
-        say_json({**values(result), "judged_by": source})
+        say_json({**result_as_json(result), "judged_by": source})
     else:
         show_simulation(result, source)
     if html is not None:
@@ -73,12 +73,13 @@ def simulate(
 
 
 def _list(*, as_json: bool) -> None:
-    values = [{"name": one.name, "about": one.about} for one in SCENARIOS.values()]
-    lines = [f"{one.name:<16}{one.about}" for one in SCENARIOS.values()]
+    values = [{"name": each.name, "about": each.about} for each in SCENARIOS.values()]
+    lines = [f"{each.name:<16}{each.about}" for each in SCENARIOS.values()]
     say_result(values, [*lines, "switchgear simulate outage --agents 100"], as_json=as_json)
 
 
-def _judges(*, presets: bool) -> tuple[dict[str, Any], str]:
+def _policies(*, presets: bool) -> tuple[dict[str, Any], str]:
+    """The policies of the simulation as arguments of `run_simulation`, and where they come from."""
     loaded = DEFAULT if presets else load_chosen_config()
     if loaded.breakers is None:
         return {}, "presets"

@@ -1,4 +1,4 @@
-"""`switchgear trust`: a project's configuration takes effect after the user has reviewed it."""
+"""`switchgear trust`: shows a project's configuration to the user, and puts it into effect."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ from switchgear._hooks.interrupt import agent_process
 from switchgear._rules.builtin import BUILTIN
 from switchgear._rules.rules import ALLOWED, Rule
 
-# Paths are texts, as in the stores.
+# Paths are strings, as in the stores.
 # ruff: noqa: PTH100, PTH111, PTH112
 
 _AGENT_MARKS = (
@@ -46,7 +46,7 @@ _AGENT_MARKS = (
 
 @click.command()
 @click.argument("path", required=False)
-@click.option("--yes", is_flag=True, help="Trust it without asking, as in CI.")
+@click.option("--yes", is_flag=True, help="Do not prompt, as in CI.")
 @click.option(
     "--allow-var",
     "variables",
@@ -55,7 +55,7 @@ _AGENT_MARKS = (
     help="Also let the file read this environment variable. May be repeated.",
 )
 @click.option("--list", "listed", is_flag=True, help="List all trusted files.")
-@click.option("--revoke", is_flag=True, help="Stop trusting the file.")
+@click.option("--revoke", is_flag=True, help="Revoke the trust in the file.")
 @token_option
 @json_option
 def trust(
@@ -70,7 +70,7 @@ def trust(
     """Trust the configuration file PATH (a file or a folder; default: the one found here).
 
     A configuration that came with a project has no effect until you trust its content: it can name
-    commands to run, servers to call and variables to read. This shows all of them, then prompts. After
+    commands to run, servers to call and variables to read. The command shows them, then prompts. After
     a change, the content that you trusted stays in effect until you trust the new one. For CI:
     `--yes`, or SWITCHGEAR_TRUST=1 (or the file's SHA-256) for commands; hooks ignore that variable.
 
@@ -80,7 +80,7 @@ def trust(
         _list(as_json=as_json)
         return None
     refuse_inside_an_agent("trust")
-    file = _file(path, gone=revoke)
+    file = _config_file(path, may_be_missing=revoke)
     _demand_operator(file)
     if revoke:
         was = "is no longer" if drop_trust(file) else "was not"
@@ -97,7 +97,7 @@ def trust(
 
 
 def refuse_inside_an_agent(verb: str) -> None:
-    """End the command where an agent runs it: the guarded must not decide what guards them."""
+    """End the command if an agent runs it: a guarded agent must not change what guards it."""
     marked = next((name for name in _AGENT_MARKS if os.environ.get(name)), None)
     agent = next((name for name in AGENTS if agent_process(name) is not None), None)
     if marked or agent:
@@ -106,9 +106,9 @@ def refuse_inside_an_agent(verb: str) -> None:
 
 
 def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
-    """Show what a configuration would run, call, write and read; its digest.
+    """Show what a configuration would run, call, write and read. Returns the digest of the file.
 
-    Raises `ConfigError` for a file that cannot be used.
+    Raises `ConfigError` for an invalid file.
     """
     data = content(file)
     if data is None:
@@ -143,35 +143,35 @@ def show_file(file: str, variables: tuple[str, ...] = ()) -> str:
 
 def _weakened_rules(rules: Sequence[Rule]) -> list[str]:
     """How a configuration weakens the built-in rules: disabled groups and exemptions."""
-    here = {rule.name: rule for rule in rules}
+    configured = {rule.name: rule for rule in rules}
     rows: list[str] = []
     for group, built_in in BUILTIN.items():
-        if any(rule.name not in here for rule in built_in):
+        if any(rule.name not in configured for rule in built_in):
             rows.append(f"the built-in rules {group!r} are off")
             continue
         for name in ALLOWED:
             key = f"allow_{name}"
-            more = {
+            added = {
                 pattern: None
                 for rule in built_in
-                for pattern in getattr(here[rule.name], key)
+                for pattern in getattr(configured[rule.name], key)
                 if pattern not in getattr(rule, key)
             }
-            if more:
-                rows.append(f"the built-in rules {group!r} exempt {name}: {', '.join(more)}")
+            if added:
+                rows.append(f"the built-in rules {group!r} exempt {name}: {', '.join(added)}")
     return rows
 
 
 def trust_and_say(file: str, digest: str, variables: tuple[str, ...] = ()) -> None:
-    made = trust_file(file, variables=variables, expected=digest)
-    say(clean(f"trusted: {made.path} is in effect, for hooks and commands", 1000))
+    record = trust_file(file, variables=variables, expected=digest)
+    say(clean(f"trusted: {record.path} is in effect, for hooks and commands", 1000))
 
 
-def _file(path: str | None, *, gone: bool) -> str:
-    """The file that is meant; a folder stands for the configuration in it."""
+def _config_file(path: str | None, *, may_be_missing: bool) -> str:
+    """The configuration file that PATH names, or that of the folder, or the one found here."""
     if path is None:
-        record = next(filter(record_of, candidates()), None) if gone else None
-        found = record or find_config()
+        trusted = next(filter(record_of, candidates()), None) if may_be_missing else None
+        found = trusted or find_config()
     elif os.path.isdir(path):
         found = next(filter(has_our_table, candidates(path)[:4]), None)
     else:
@@ -179,7 +179,7 @@ def _file(path: str | None, *, gone: bool) -> str:
     if found is None:
         fail("there is no configuration file here; name one, or write a switchgear.yaml")
     found = key_path(found)
-    if not gone and not os.path.lexists(found):
+    if not may_be_missing and not os.path.lexists(found):
         fail(f"there is no file {found}")
     if is_own(found):
         fail(f"{found} is your own configuration, not a project's: it is in effect already")
@@ -187,9 +187,9 @@ def _file(path: str | None, *, gone: bool) -> str:
 
 
 def _demand_operator(file: str) -> None:
-    """Where an operator token is configured, another configuration needs it."""
+    """Require the operator token if the trusted configuration has one."""
     if record_of(file) is None:
-        return  # no configuration of this project was in effect, and so no token
+        return  # no configuration of this project is in effect, so none requires a token
     with open_session(reading=True) as session:
         session.demand_operator("trust", f"another configuration than the trusted {file}")
 
@@ -201,8 +201,8 @@ def _list(*, as_json: bool) -> None:
         if data is not None:
             is_same = digest_of(each.path, data) == each.digest
             state = "as trusted" if is_same else "changed"
-        known = {"path": each.path, "sha256": each.digest, "state": state}
-        rows.append({**known, "variables": each.variables, "trusted_at_s": each.at_s})
+        row = {"path": each.path, "sha256": each.digest, "state": state}
+        rows.append({**row, "variables": each.variables, "trusted_at_s": each.at_s})
     lines = map(_trusted_line, rows) if rows else ["No files are trusted."]
     say_result(rows, lines, as_json=as_json, longest=1000)
 

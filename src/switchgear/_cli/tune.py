@@ -1,4 +1,4 @@
-"""`switchgear tune`: thresholds for the rate of false stops that is accepted."""
+"""`switchgear tune`: proposes thresholds for an accepted rate of false stops."""
 
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ from switchgear._analysis.backtest.engine import Recordings, read_outcomes
 from switchgear._analysis.backtest.findings import Rate, counts_as_values, rate_as_values
 from switchgear._analysis.backtest.labels import read_labels
 from switchgear._analysis.backtest.tune import Proposal, TooLittle, Tuned, as_config
-from switchgear._analysis.backtest.tune import tune as tuned
+from switchgear._analysis.backtest.tune import tune as tune_policy
 from switchgear._breaker.presets import MEASURED
 from switchgear._cli.backtest import (
     DEFAULT,
     check_folder,
     check_paths,
-    chosen,
     format_option,
     jobs_option,
+    load_policy,
     outcome_options,
 )
 from switchgear._cli.context import say_json
@@ -27,7 +27,7 @@ from switchgear._cli.options import fail, reader_options
 from switchgear._cli.views.terminal import Screen, progress
 from switchgear._cli.views.text import clean, plural, say
 
-DOES_NOT_HOLD, TOO_LITTLE = 1, 3
+RATE_NOT_KEPT, TOO_LITTLE = 1, 3
 NAME = "tuned"
 
 
@@ -35,7 +35,7 @@ NAME = "tuned"
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--false-stops",
-    "asked",
+    "rate",
     required=True,
     metavar="RATE",
     help="Accepted rate of solved runs that are stopped: 1% or 0.01.",
@@ -55,7 +55,7 @@ NAME = "tuned"
 @reader_options
 def tune(  # noqa: PLR0917  click passes them by name
     paths: tuple[str, ...],
-    asked: str,
+    rate: str,
     policy: str,
     outcomes: str | None,
     force: str | None,
@@ -68,36 +68,36 @@ def tune(  # noqa: PLR0917  click passes them by name
 ) -> int:
     """Propose thresholds for a rate of false stops, by cross-validation on recorded runs.
 
-    PATH is what `switchgear backtest` reads; runs with an unknown outcome are ignored. Outcomes
-    come from `switchgear label`, --outcomes or the recording; else they are inferred. All
-    thresholds are scaled by one factor, chosen by 5-fold cross-validation by task. n solved runs
-    without a false stop can prove a rate of 3/n, not a lower one: the command then reports too
-    little data.
+    PATH is as in `switchgear backtest`; runs with an unknown outcome are ignored. Outcomes come
+    from `switchgear label`, --outcomes or the recording; else they are inferred. All thresholds
+    are scaled by one factor, chosen by 5-fold cross-validation by task. N solved runs without a
+    false stop cannot prove a rate below 3/N: for a lower rate, the command reports too little
+    data.
 
     Exit code 0: the proposal keeps the rate on held-out tasks; 1: it does not; 2: bad input; 3:
     too little data, or no factor keeps the rate.
     """
-    share = _parse_share(asked)
+    accepted = _parse_rate(rate)
     check_paths(paths)
     check_folder("--write", write)
     if write is not None and not write.endswith((".yaml", ".yml")):
         fail(f"--write {write!r}: the name must end in .yaml")
     if write is not None and Path(write).exists():
         fail(f"--write {write!r}: the file exists already; name a new one, and copy what you want")
-    outcomes_given = {} if outcomes is None else read_outcomes(outcomes)
-    start, tally = chosen(policy), RecordingTally()
-    with progress("replaying recordings", hidden=as_json, passes=2) as tell:
+    given = {} if outcomes is None else read_outcomes(outcomes)
+    start = load_policy(policy)
+    with progress("replaying recordings", hidden=as_json, passes=2) as report:
         least = None if recorded_only else confidence
-        read = Recordings(paths, outcomes_given, force, jobs, tell, read_labels(), least)
-        found = tuned(read, start.policy, share, tally)
+        recordings = Recordings(paths, given, force, jobs, report, read_labels(), least)
+        found = tune_policy(recordings, start.policy, accepted, RecordingTally())
     if isinstance(found.result, TooLittle):
         code = TOO_LITTLE
     else:
-        code = 0 if (found.result.held.false_stops.value or 0.0) <= share else DOES_NOT_HOLD
+        code = 0 if (found.result.held.false_stops.value or 0.0) <= accepted else RATE_NOT_KEPT
     if as_json:
-        say_json(_values(found, share, code))
+        say_json(_values(found, accepted, code))
     else:
-        _draw(found, share, start.name, code)
+        _draw(found, accepted, start.name, code)
     if write is not None and code == 0 and not isinstance(found.result, TooLittle):
         with Path(write).open("x", encoding="utf-8") as file:
             file.write(_yaml(found.result))
@@ -105,7 +105,7 @@ def tune(  # noqa: PLR0917  click passes them by name
     return code
 
 
-def _parse_share(text: str) -> float:
+def _parse_rate(text: str) -> float:
     number, is_percent = text.strip().removesuffix("%"), text.strip().endswith("%")
     try:
         value = float(number) / (100 if is_percent else 1)
@@ -159,22 +159,22 @@ def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
         f"{runs}, of {plural(found.tasks, 'task')}; {found.unknown:,} of unknown outcome", 2
     )
     if found.inferred:
-        many = f"{plural(found.inferred, 'outcome')} inferred"
-        screen.line(f"{many}; correct outcomes with: switchgear label PATH", 2)
+        inferred = f"{plural(found.inferred, 'outcome')} inferred"
+        screen.line(f"{inferred}; correct outcomes with: switchgear label PATH", 2)
     if start in MEASURED:
         screen.line(
             f"starting from the preset {start}; on other recorded runs: {MEASURED[start]}", 2
         )
     if isinstance(found.result, TooLittle):
-        more = found.result.more_may_do
-        screen.line(f"{'too little data' if more else 'no proposal'}: {found.result.why}", 2)
-        if more:
-            more_data = "add outcomes with `switchgear label PATH` or --outcomes FILE, or more runs"
-            screen.line(more_data, 2)
+        needs_data = found.result.more_may_do
+        screen.line(f"{'too little data' if needs_data else 'no proposal'}: {found.result.why}", 2)
+        if needs_data:
+            ways = "add outcomes with `switchgear label PATH` or --outcomes FILE, or more runs"
+            screen.line(ways, 2)
         return
     result = found.result
     held = result.held
-    screen.line(f"asked for: at most {rate:.2%} false stops")
+    screen.line(f"accepted: at most {rate:.2%} false stops")
     screen.line()
     saved = held.saved_steps / held.unsolved_steps if held.unsolved_steps else 0.0
     for line in (
@@ -182,19 +182,19 @@ def _draw(found: Tuned, rate: float, start: str, code: int) -> None:
         f"  false stops  {_rate(held.false_stops)}",
         f"  caught       {_rate(held.caught)}",
         f"  steps saved  {saved:.1%} of those of unsolved runs",
-        "the proposal itself, on all of them:",
+        "the proposal itself, on all runs:",
         f"  false stops  {_rate(result.replayed.false_stop_rate)}",
         f"  caught       {_rate(result.replayed.catch_rate)}",
         "",
     ):
         screen.line(line, 15)
     screen.line(f"proposed: the thresholds of {clean(start, 100)} times {result.factor:g}", 2)
-    if code == DOES_NOT_HOLD:
+    if code == RATE_NOT_KEPT:
         screen.line("it does not keep the rate on held-out tasks: do not use it", 2)
     screen.line()
     for line in _yaml(result).splitlines():
         screen.line(line, 8)
-    if code != DOES_NOT_HOLD:
+    if code != RATE_NOT_KEPT:
         use = f'{{match: "progress/*", policy: {NAME}}}'
         screen.line(f"in guarded sessions: copy it into switchgear.yaml, with circuits: [{use}]", 2)
 

@@ -1,4 +1,4 @@
-"""`switchgear worker`: executes tasks of batches that were submitted on other hosts, with Celery."""
+"""`switchgear worker`: executes the tasks of batches on other hosts, with Celery."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from switchgear._cli.batch import broker_of, broker_option, workplace
+from switchgear._cli.batch import attempt_dependencies, broker_of, broker_option
 from switchgear._cli.context import Session, open_session
 from switchgear._cli.options import fail, store_options
 from switchgear._cli.views.text import say
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DRAIN_WAIT_S = 5.0
 EX_FAILURE = 1
-"""What Celery reports about a worker that ended because of an error."""
+"""The exit code that Celery reports for a worker that failed."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -99,18 +99,18 @@ def worker(
 
 def _context(session: Session, folder: str | None, name: str, lease_s: float) -> WorkerContext:
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    # Absolute: git runs in the folders of tasks, where a relative path names another folder.
+    # Absolute, because git runs in the folders of tasks.
     root = (Path(folder) if folder else Path(state) / "switchgear" / "worker" / name).absolute()
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         TemporaryFile(dir=root).close()
-    except OSError as error:  # otherwise each task that comes here would fail
+    except OSError as error:  # otherwise every task of this worker would fail
         fail(f"the folder of this worker, {root}, cannot be written: {error.strerror}; use --dir")
     remove_leftovers(root / "work")
-    # The host of the batch writes the reports: its paths are in them.
-    place = workplace(session)._replace(report=None)
+    # The host of the batch writes the reports, because they contain its paths.
+    attempts = attempt_dependencies(session)._replace(report=None)
     jobs, starts = Jobs(ledger_of(session.panel.store.inner)), UnpackedStarts(root / "starts")
-    return WorkerContext(jobs, place, root / "work", starts, Rest(), lease_s)
+    return WorkerContext(jobs, attempts, root / "work", starts, Rest(), lease_s)
 
 
 def _serve(
@@ -129,20 +129,20 @@ def _serve(
     except ValueError as problem:
         fail(f"--labels: {problem}")
 
-    def executed(run: str) -> str:  # Celery reads the name of the function: a partial has none
+    def execute_run(run: str) -> str:  # not a partial: Celery needs the name of the function
         return execute(context, run)
 
     requests, started = list[str](), list[Any]()
 
-    def shutting_down(how: str, **_: object) -> None:
-        """End at once at the second request, for which Celery would wait as for the first."""
+    def exit_at_second_request(how: str, **_: object) -> None:
+        """End at once at the second request; Celery would wait for the tasks again."""
         requests.append(how)
         if how == "Cold" or len(requests) > 1:
             os._exit(EXIT_CODES[ExitReason.INTERRUPTED].code)  # agents end with this process
 
-    signals.worker_shutting_down.connect(shutting_down, weak=False)
+    signals.worker_shutting_down.connect(exit_at_second_request, weak=False)
     signals.celeryd_init.connect(lambda instance, **_: started.append(instance), weak=False)
-    app = application(broker, executed)
+    app = application(broker, execute_run)
     say(f"worker {name}: queues {', '.join(queues)}", err=True)
     app.worker_main(
         [

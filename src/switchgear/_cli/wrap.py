@@ -1,4 +1,4 @@
-"""`switchgear wrap`: runs a command whose Python processes guard their model calls; no edits."""
+"""`switchgear wrap`: runs a command and guards the model calls of its Python processes."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def wrap(command: tuple[str, ...], **given: Any) -> None:
         )
         report = run_wrapped(command, settings)
         if opened is not None:
-            # A call that was cut off keeps it open until its lease ends.
+            # A call that was cut off keeps the budget open until its lease ends.
             with suppress(BudgetRefused, OverrideRefused, StoreError):
                 session.panel.budgets.close(opened)
     if given["report"]:
@@ -93,7 +93,7 @@ def wrap(command: tuple[str, ...], **given: Any) -> None:
 
 
 def _store_url(session: Session) -> str:
-    """The store as every process finds it, whatever its working folder."""
+    """The URL of the store, with an absolute path: processes have other working folders."""
     file = file_of(session.store)
     if file is not None:
         return f"sqlite:///{file}"
@@ -118,7 +118,7 @@ def _checked_key(key: str, fallbacks: tuple[str, ...]) -> str:
 
 
 def _budget(session: Session, given: dict[str, Any]) -> tuple[str | None, str | None]:
-    """The budget node, and the one that was opened for this command only."""
+    """The budget node to use, and the node that was opened for this command only, if any."""
     node, limit = given["budget_node"], given["budget_micros"]
     check_node(session.panel.budgets, node)
     if limit is None:

@@ -1,10 +1,10 @@
-"""What the MCP server answers: texts about sessions and circuits, read from the store.
+"""The tools of the MCP server: texts about sessions and circuits, read from the store.
 
-Nothing here can change a circuit. The only thing an agent can leave is a request, which a person answers.
-Texts come from agents and tools, so they are redacted when they are kept and cleaned again here.
+No tool changes a circuit. An agent can only make a request, which a person answers. The texts come from
+agents and tools, so they are redacted when they are saved and cleaned again here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
@@ -24,13 +24,13 @@ from switchgear._stuck.messages import one_line
 from switchgear._text.formats import duration
 
 P = ParamSpec("P")
-_MOST = 10
-_NEWEST = 400
+_MOST_LINES = 10
+_NEWEST_EVENTS = 400
 ONLY_A_PERSON = "Only a person can change this. Do not try to get around it."
 
 
 def _never_raises(tool: Callable[P, str]) -> Callable[P, str]:
-    """The tool; an error of the store is returned as a sentence, never raised."""
+    """The tool, which returns an error of the store as a sentence instead of raising it."""
 
     @wraps(tool)
     def answer(*args: P.args, **kwargs: P.kwargs) -> str:
@@ -43,7 +43,7 @@ def _never_raises(tool: Callable[P, str]) -> Callable[P, str]:
 
 
 class GuardAnswers:
-    """Answers over one store. Used by one thread; `root` is the project whose sessions are meant."""
+    """The tools over one store, for the sessions of the project `root`. Used by one thread."""
 
     def __init__(self, panel: Panel, root: str) -> None:
         self._panel = panel
@@ -79,7 +79,7 @@ class GuardAnswers:
             return "No session of this project is known."
         notes = notes_of(self._panel, f"{PREFIX}{row.id}")
         lines = [_session_state(row)]
-        lines += [f"evidence: {_safe(each)}" for each in notes.indicators[:_MOST]]
+        lines += [f"evidence: {_safe(each)}" for each in notes.indicators[:_MOST_LINES]]
         if notes.tried:
             lines.append(f"escalation steps so far: {', '.join(map(_safe, notes.tried))}")
         lines += [f"step: {_safe(each)}" for each in notes.recent]
@@ -89,7 +89,7 @@ class GuardAnswers:
         events = self._events(row, {EventKind.INTERVENED, EventKind.SECOND_OPINION})
         lines += [f"{_ago(event, self._now_s())}: {_safe(_event_text(event))}" for event in events]
         if len(lines) == 1:
-            lines.append("Nothing was tried against it yet.")
+            lines.append("Nothing was tried yet.")
         return "\n".join(lines)
 
     @_never_raises
@@ -117,7 +117,7 @@ class GuardAnswers:
         rows = [
             row for row in all_requests(self._panel.store.transact) if request_id in {"", row.id}
         ]
-        return "\n".join(map(request_line, rows[-_MOST:])) or "There is no such request."
+        return "\n".join(map(request_line, rows[-_MOST_LINES:])) or "There is no such request."
 
     def _session(self, session: str) -> SessionRow | None:
         """The named session; else the most recent one of this project."""
@@ -128,7 +128,7 @@ class GuardAnswers:
         return max(here, key=lambda row: row.heard_s, default=None)
 
     def _refusing(self, row: SessionRow | None) -> list[View]:
-        """The circuits that refuse calls now, those of other sessions left out."""
+        """The circuits that refuse calls now, without those of other sessions."""
         own = None if row is None else f"{PREFIX}{row.id}"
         found = []
         for view in self._panel.circuits():
@@ -136,17 +136,17 @@ class GuardAnswers:
             held = view.circuit.mode is Mode.HELD_OPEN
             if view.name != own and not other and (view.verdict.phase is Phase.OPEN or held):
                 found.append(view)
-        return found[:_MOST]
+        return found[:_MOST_LINES]
 
-    def _events(self, row: SessionRow | None, kinds: Iterable[EventKind]) -> list[Event]:
-        """The latest events of the session: of its circuit, and the rules that it broke."""
+    def _events(self, row: SessionRow | None, kinds: set[EventKind]) -> list[Event]:
+        """The latest events of these kinds: of the session's circuit, or which name the session."""
         if row is None:
             return []
-        wanted, own = frozenset(kinds), f"{PREFIX}{row.id}"
+        own = f"{PREFIX}{row.id}"
         found = [
             entry.event
-            for entry in self._panel.events(limit=_NEWEST)
-            if entry.event.kind in wanted
+            for entry in self._panel.events(limit=_NEWEST_EVENTS)
+            if entry.event.kind in kinds
             and (entry.event.circuit == own or own in _event_text(entry.event).split())
         ]
         return found[-5:]

@@ -1,6 +1,6 @@
-"""The MCP server over stdio, with the real `mcp` package: `pip install 'switchgear[mcp]'`.
+"""The MCP server, with the package `mcp`: `pip install 'switchgear[mcp]'`.
 
-Every tool but one is marked read-only. `request_more` keeps a request; it is not destructive.
+All tools except `request_more`, which saves a request, are marked read-only. None is destructive.
 """
 
 from typing import Any
@@ -17,8 +17,8 @@ INSTRUCTIONS = (
 )
 
 
-def made(answers: GuardAnswers) -> Any:
-    """The server, ready to run. The tools are methods: their docstrings are what the agent reads."""
+def create_server(answers: GuardAnswers) -> Any:
+    """The server, ready to run. The tools are methods, whose docstrings the agent reads."""
     server = _server_class()("switchgear", instructions=INSTRUCTIONS)
     for tool in (answers.why_refused, answers.what_was_tried, answers.request_status):
         server.add_tool(tool, annotations=_annotations(read_only=True))
@@ -40,7 +40,7 @@ def _server_class() -> Any:
 
 
 def _annotations(*, read_only: bool) -> ToolAnnotations:
-    """What a client may assume about a tool. The names are in snake case in mcp 2, in camel case in mcp 1."""
+    """The hints for clients. Their names are in snake case in mcp 2, in camel case in mcp 1."""
     hints = {
         "read_only_hint": read_only,
         "destructive_hint": False,

@@ -1,1 +1,1 @@
-"""The report of a run: one HTML file that reads without a network, a script or this program."""
+"""HTML reports: one file each, which needs no network, no script and no Switchgear to be read."""

@@ -1,6 +1,6 @@
-"""The reports of a backtest and of a simulation.
+"""The reports of a backtest and of a simulation: one HTML file each, without scripts or resources.
 
-Pure functions of what was found. Each is one file without script or resources; every text is escaped.
+Pure functions of the results. Every text is escaped.
 """
 
 from bisect import bisect_left
@@ -22,7 +22,7 @@ from switchgear._text.formats import duration
 
 
 def backtest_page(found: BacktestFindings) -> str:
-    """The report of a backtest: what each policy would have done, then a picture for each run."""
+    """The report of a backtest: what each policy would have done, then a chart for each run."""
     facts = [policy_facts(counts, kind_name, None) for counts in found.counts]
     lines = [
         (_ROW_NAMES.get(rows[0][0], rows[0][0].strip()), [value for _, value in rows])
@@ -36,12 +36,12 @@ def backtest_page(found: BacktestFindings) -> str:
         names=" and ".join(counts.policy for counts in found.counts) or "no run",
         listed=_facts(found),
         stops=" / ".join(f"{counts.stopped:,}" for counts in found.counts) or "0",
-        formats=", ".join(f"{name} {many:,}" for name, many in found.tally.formats.most_common()),
+        formats=", ".join(f"{name} {times:,}" for name, times in found.tally.formats.most_common()),
         policies=[(counts.policy, "") for counts in found.counts],
         lines=lines,
         runs=[_shown_run(row) for row in found.most_important()],
         remarks=_remarks(found),
-        told=lambda step: ": ".join(filter(None, (_RESULTS[step.ok], step.told))),
+        result_of=lambda step: ": ".join(filter(None, (_RESULTS[step.ok], step.told))),
     )
 
 
@@ -49,14 +49,14 @@ _EXPECTED = {"confirm": "unsolved", "delay": "solved", "hint": "solved"}
 
 
 def outcome_lines(found: BacktestFindings) -> list[str]:
-    """Where the outcomes come from, unless the recordings have them all, and what they say about second opinions."""
+    """The sources of the outcomes, unless all are recorded; and how often second opinions were right."""
     counts, lines = found.outcomes, list[str]()
     if counts["label"] or counts["inferred"] or (counts[""] and found.noun == "run"):
-        sure = f" (at least {found.least_confidence or 0:.0%} confidence)"
+        confidence = f"at least {found.least_confidence or 0:.0%} confidence"
         parts = (
             (counts["label"], "labelled"),
             (counts["given"] + counts["recording"], "recorded"),
-            (counts["inferred"], f"inferred{sure}"),
+            (counts["inferred"], f"inferred ({confidence})"),
             (counts[""], "unknown"),
         )
         shown = ", ".join(f"{number:,} {word}" for number, word in parts if number)
@@ -86,9 +86,9 @@ def _facts(found: BacktestFindings) -> list[tuple[str, str]]:
 def policy_facts(
     counts: Counts, named: Callable[[str], str] = str, most: int | None = 4
 ) -> list[tuple[str, str]]:
-    """What a policy would have done, in the order of the tables; indented: about the row above.
+    """What a policy would have done: labels and values. An indented label belongs to the row above.
 
-    `named` is how a detector is called, `most` how many of them are listed.
+    `named` returns the shown name of a detector; at most `most` detectors are listed.
     """
     runs, stopped = f"of {counts.runs:,} run{'s' * (counts.runs != 1)}", counts.stopped
     by = (f"{named(kind)} {times:,}" for kind, times in counts.by_detector.most_common(most))
@@ -119,7 +119,7 @@ _ROW_NAMES = {
     "caught": "unsolved runs caught",
     "  of their steps": "of their steps saved",
 }
-"""In a page, rows are not indented."""
+"""The labels on the page, where rows are not indented."""
 
 
 def _share_text(part: int, whole: int) -> str:
@@ -138,12 +138,12 @@ class ShownRun(NamedTuple):
     colour: str
     facts: list[str]
     judged: list[tuple[Any, ...]]
-    """What each policy would have done: in words, why, a picture, and the steps before it."""
+    """For each policy: what it would have done, why, a chart, and the steps before."""
 
 
 def _shown_run(row: RunRow) -> ShownRun:
     run = row.run
-    how, colour = _outcome(row)
+    outcome, colour = _outcome(row)
     why = f" ({run.cost_unknown})" if run.cost_unknown else ""
     facts = [
         " ".join(part for part in (run.agent, run.model or "", run.source) if part),
@@ -153,25 +153,25 @@ def _shown_run(row: RunRow) -> ShownRun:
     ]
     judged = [
         (
-            f"{each.policy}: {_outcome_text(row, each)}",
+            f"{each.policy}: {_stop_text(row, each)}",
             each.reason,
-            _picture(row, each),
+            _heat_chart(row, each),
             each.evidence,
         )
         for each in row.judged
     ]
-    return ShownRun(f"{run.id}: {count(run.steps, 'step')}, {how}", colour, facts, judged)
+    return ShownRun(f"{run.id}: {count(run.steps, 'step')}, {outcome}", colour, facts, judged)
 
 
 def _outcome(row: RunRow) -> tuple[str, str]:
-    """The outcome of a run in words, how it was inferred, and its colour."""
-    text, colour = _outcome_of(row)
+    """The outcome of a run, with how it was inferred, and its colour."""
+    text, colour = _text_and_colour(row)
     if row.run.outcome_from == INFERRED:
         text = f"{text} (inferred, {row.run.confidence or 0.5:.0%}: {row.run.outcome_how})"
     return text, colour
 
 
-def _outcome_of(row: RunRow) -> tuple[str, str]:
+def _text_and_colour(row: RunRow) -> tuple[str, str]:
     stopped = any(judged.stopped for judged in row.judged)
     if row.run.solved is None:
         return "outcome unknown", "warn" if stopped else "idle"
@@ -180,7 +180,7 @@ def _outcome_of(row: RunRow) -> tuple[str, str]:
     return ("unsolved, caught", "best") if stopped else ("unsolved, not caught", "idle")
 
 
-def _outcome_text(row: RunRow, judged: Judged) -> str:
+def _stop_text(row: RunRow, judged: Judged) -> str:
     if judged.tripped_at is None:
         warned = f", warned after step {judged.warned_at:,}" if judged.warned_at else ""
         return f"would not have stopped it{warned}"
@@ -190,7 +190,7 @@ def _outcome_text(row: RunRow, judged: Judged) -> str:
     return f"stops after step {judged.tripped_at:,} of {row.run.steps:,}; saves {amounts}"
 
 
-def _picture(row: RunRow, judged: Judged) -> Markup | None:
+def _heat_chart(row: RunRow, judged: Judged) -> Markup | None:
     if not judged.heats:
         return None
     stride = max(judged.heats[0][0], 1)
@@ -221,34 +221,39 @@ _RESULTS = {True: "ok", False: "failed", None: ""}
 
 def _remarks(found: BacktestFindings) -> list[str]:
     tally = found.tally
-    listed = outcome_lines(found)
-    listed += [
-        f"not understood: {name}, {many:,} times" for name, many in tally.unknown.most_common()
+    remarks = outcome_lines(found)
+    remarks += [
+        f"not understood: {name}, {times:,} times" for name, times in tally.unknown.most_common()
     ]
-    listed += [f"not read: {path}: {why}" for path, why in tally.problems]
+    remarks += [f"not read: {path}: {why}" for path, why in tally.problems]
     if tally.problem_count > len(tally.problems):
-        listed.append(f"and {tally.problem_count - len(tally.problems):,} files more")
+        remarks.append(f"and {tally.problem_count - len(tally.problems):,} more files")
     if found.untimed:
-        listed.append(
+        remarks.append(
             f"{count(found.untimed, 'run')} without times: steps are assumed to be 1 s apart"
         )
     if tally.empty:
-        listed.append(f"{count(tally.empty, 'session')} in which the agent did nothing")
-    return listed
+        remarks.append(f"{count(tally.empty, 'session')} in which the agent did nothing")
+    return remarks
 
 
 _HEIGHT = 190.0
-_SERIES = (("made", "calls made", "k-0", None), ("doomed", "of them wasted", "k-1", "7 4"), ("refused", "refused or sent elsewhere", "k-3", "2 3"))  # fmt: skip
+_SERIES = (
+    ("made", "calls made", "k-0", None),
+    ("doomed", "wasted calls", "k-1", "7 4"),
+    ("refused", "refused or sent elsewhere", "k-3", "2 3"),
+)
+"""The field, label, colour and dash pattern of each line."""
 
 
 def simulation_page(result: Result) -> str:
-    """The report of a simulation: bars, tables, drawings."""
+    """The report of a simulation: targets, tables and charts."""
     world = result.world
     most = max(max(tally.made + tally.refused) for tally in (result.plain, result.guarded))
     return render(
         "simulate.html",
         world=world,
-        verdict=("best", "bars kept") if result.kept else ("bad", "bar missed"),
+        verdict=("best", "targets met") if result.kept else ("bad", "target missed"),
         bars=result.bars,
         listed=[
             ("agents", f"{world.agents:,}"),
@@ -265,7 +270,7 @@ def simulation_page(result: Result) -> str:
 
 
 def _chart(tally: Tally, most: int, length_s: float) -> tuple[Markup, list[tuple[Markup, str]]]:
-    """The drawing, and the samples of its legend with their words."""
+    """The chart, and its legend: samples of lines with their labels."""
     plot = Plot(WIDE, _HEIGHT, SLOTS, max(most, 1) * 1.08)
     parts = [grid(plot, [(0.0, "0"), (float(most), f"{most:,}")])]
     keys = []

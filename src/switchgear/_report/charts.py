@@ -1,7 +1,7 @@
-"""The drawings of the report: inline SVG, a few kinds, no script.
+"""The charts of the reports: inline SVG without scripts.
 
-A drawing shows the same as the table below it; colours are never the only difference. Coordinates
-are those of a view box of fixed width, which the page scales.
+A chart shows the same data as the table below it; colours are never the only difference. Coordinates
+are in a view box of fixed width, which the page scales.
 """
 
 import math
@@ -13,20 +13,20 @@ from markupsafe import Markup, escape
 from switchgear._report.facts import (
     PHASES,
     Done,
-    about,
     kind_name,
     money,
-    percent,
     phase_name,
+    short_money,
     span,
     tone,
 )
+from switchgear._text.formats import percent
 
 VOID = frozenset({"br", "meta", "col"})
 
 
 def printable(text: str) -> str:
-    r"""A text in which control characters are shown as escapes.
+    r"""The text with control characters as escapes.
 
     >>> printable("a\x1b[31m")
     'a\\x1b[31m'
@@ -42,7 +42,7 @@ def printable(text: str) -> str:
 
 
 def element(tag: str, *inside: str, **attributes: str | float | None) -> Markup:
-    """An element. An attribute that is `None` is left out; `class_` is `class`, `_` is `-`.
+    """An HTML or SVG element. Omits attributes that are `None`; `class_` becomes `class`, `_` becomes `-`.
 
     >>> element("p", "a < b", class_="note")
     Markup('<p class="note">a &lt; b</p>')
@@ -72,18 +72,18 @@ HALF = 330.0
 LEFT, RIGHT = 58.0, 14.0
 DASHES = (None, "7 4", "2 3", "10 3 2 3", "1 5", "12 6")
 WIDTHS = (4.6, 3.6, 2.6, 1.8, 1.8, 1.8)
-"""One for each detector, beside its colour."""
+"""The dash pattern and the width of the line of each detector, besides its colour."""
 _LONGEST_GAP, _BREAK = 0.12, 0.05
-"""A pause longer than the first share of all the work is drawn as a break, as long as the second."""
+"""A pause longer than the first share of the working time is drawn as a break, as long as the second."""
 
 
 class Plot(NamedTuple):
-    """The frame of a drawing of one value for each iteration."""
+    """The coordinates of a chart with one value per iteration."""
 
     width: float
     height: float
     places: int
-    """How many iterations there are."""
+    """The number of iterations."""
     top: float
     """The value at the upper edge."""
 
@@ -100,7 +100,7 @@ class Plot(NamedTuple):
 
 
 def timeline(iterations: Sequence[Done]) -> Markup:
-    """The iterations one after the other, as long as they took, with a lamp below each."""
+    """The iterations in sequence, as wide as they took long, each with a symbol of the state below."""
     all_spans = spans(iterations)
     whole = sum(gap + length for gap, length, _ in all_spans) or 1.0
     scale = (WIDE - 2 * RIGHT) / whole
@@ -116,7 +116,7 @@ def timeline(iterations: Sequence[Done]) -> Markup:
 
 
 def spans(iterations: Sequence[Done]) -> list[tuple[float, float, bool]]:
-    """For each iteration: the pause before it, its length, and whether the pause was cut short."""
+    """For each iteration: the pause before it and its length in seconds, and whether the pause is shortened."""
     work_s = max(sum(done.seconds for done in iterations), 1e-3)
     found: list[tuple[float, float, bool]] = []
     ended_s: float | None = None
@@ -140,7 +140,7 @@ def _block(done: Done, x: float, width: float) -> Markup:
             "rect", x=x, y=14.0, width=wide, height=40.0, rx=3.0, class_=f"t-{tone(done.outcome)}"
         ),
     ]
-    label = f"{done.number}"
+    label = str(done.number)
     if width > 10.0 * len(label):
         parts.append(_text(middle - 1, 39, label, class_="on", text_anchor="middle"))
     if done.nudge and width > 8:
@@ -151,7 +151,7 @@ def _block(done: Done, x: float, width: float) -> Markup:
 
 
 def _lamp(x: float, y: float, phase: str) -> Markup:
-    """Full: closed; half: warning or probing; empty: open."""
+    """A circle: full if closed, half full if tripping or half-open, empty if open."""
     colour = PHASES.get(phase, "idle")
     ring = element("circle", cx=x, cy=y, r=5.5, class_=f"ring s-{colour}")
     if phase == "open":
@@ -174,8 +174,10 @@ def _done_label(done: Done) -> str:
 
 
 class Mark(NamedTuple):
+    """A vertical line at an iteration, with a label."""
+
     place: int
-    """From 0."""
+    """The index of the iteration."""
     words: str
     colour: str
     """`warn` or `bad`."""
@@ -184,12 +186,12 @@ class Mark(NamedTuple):
 def heat(
     iterations: Sequence[Done], marks: Sequence[Mark] = (), *, noun: str = "iterations"
 ) -> Markup:
-    """The heat of each detector; the line across is where it trips. `noun`: what is counted."""
+    """The heat of each detector, with a line at the heat that trips. `noun`: what is on the x axis."""
     kinds = list(dict.fromkeys(reading.kind for done in iterations for reading in done.readings))
     kinds = kinds[: len(DASHES)]
     hottest = max((r.heat for done in iterations for r in done.readings), default=0.0)
     plot = Plot(WIDE, 210, len(iterations), max(1.08, min(hottest, 3.0) * 1.08))
-    parts = [grid(plot, [(0.0, "0 %"), (0.5, "50 %")]), _limit(plot, 1.0, "trips")]
+    parts = [grid(plot, [(0.0, "0%"), (0.5, "50%")]), _limit(plot, 1.0, "trips")]
     for place, kind in enumerate(kinds):
         points = [
             (plot.x(at), plot.y(reading.heat))
@@ -197,7 +199,7 @@ def heat(
             for reading in done.readings
             if reading.kind == kind
         ]
-        # The first is the widest, so that overlapping lines are all visible.
+        # The first line is the widest, so that overlapping lines are all visible.
         parts.append(line(points, f"k-{place}", DASHES[place], width=WIDTHS[place]))
     parts += [_mark(plot, mark) for mark in marks]
     parts.append(_ticks(plot, iterations))
@@ -217,7 +219,7 @@ def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
     top = max(total, budget_micros or 0, 1)
     plot = Plot(HALF, 170, len(iterations), top * 1.12)
     points = [(plot.x(at), plot.y(value)) for at, value in enumerate(sums)]
-    parts = [grid(plot, [(0.0, "$0"), (total, about(total))]), area(plot, points, "k-0")]
+    parts = [grid(plot, [(0.0, "$0"), (total, short_money(total))]), area(plot, points, "k-0")]
     parts += [
         element(
             "g",
@@ -230,11 +232,11 @@ def cost(iterations: Sequence[Done], budget_micros: int | None) -> Markup:
     if budget_micros is not None:
         parts.append(_limit(plot, budget_micros, f"budget {money(budget_micros)}"))
     parts.append(_ticks(plot, iterations))
-    return drawing(HALF, 170, "Cost in all over the iterations", *parts)
+    return drawing(HALF, 170, "Total cost over the iterations", *parts)
 
 
 def tests(iterations: Sequence[Done], before: int | None) -> Markup:
-    """How many tests passed; the line across is how many did before the first iteration."""
+    """The number of passing tests, with a line at the number before the first iteration."""
     counts = [done.tests_passing for done in iterations]
     most = max((*(each for each in counts if each is not None), before or 0, 1))
     plot = Plot(HALF, 170, len(iterations), most * 1.12)
@@ -292,7 +294,7 @@ def lamp(phase: str) -> Markup:
     return element("svg", inside, width=14.0, height=14.0, viewBox="0 0 14 14", aria_hidden="true")
 
 
-# The parts of a drawing
+# The parts of a chart
 
 
 def drawing(width: float, height: float, label: str, *inside: Markup) -> Markup:
@@ -330,7 +332,7 @@ def _mark(plot: Plot, mark: Mark) -> Markup:
     x = plot.x(mark.place)
     end = "end" if x > plot.width / 2 else "start"
     beside = x - 5 if end == "end" else x + 5
-    # Each at a separate height, so that two that are close together can be read.
+    # The two kinds have different heights, so that labels close together can be read.
     y = plot.height - (62 if mark.colour == "warn" else 40)
     line = element("line", x1=x, x2=x, y1=12.0, y2=plot.height - 28, class_=f"mark-{mark.colour}")
     words = _text(beside, y, mark.words, class_=f"axis word-{mark.colour}", text_anchor=end)
@@ -342,7 +344,7 @@ def _rule(plot: Plot, y: float, name: str) -> Markup:
 
 
 def _ticks(plot: Plot, iterations: Sequence[Done]) -> Markup:
-    """The numbers of the iterations, as many as can be read."""
+    """The numbers of the iterations, without those that would overlap."""
     longest = max((len(str(done.number)) for done in iterations), default=1)
     every = max(math.ceil((10.0 * longest + 8.0) / plot.step), 1)
     return joined(
@@ -364,7 +366,7 @@ def line(
     width: float = 2.0,
     dots: bool = True,
 ) -> Markup:
-    """Points joined by a line; with dots, unless there are many."""
+    """Points joined by a line; with dots, unless there are more than 60."""
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     drawn = element(
         "polyline", points=path, class_=f"line {name}", stroke_width=width, stroke_dasharray=dash

@@ -1,4 +1,4 @@
-"""The templates and the colours of the reports: values are escaped, control characters shown as escapes."""
+"""The templates and the colours of the reports. Values are escaped; control characters are shown as escapes."""
 
 from functools import cache, partial
 from typing import Any
@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from switchgear._report import charts, facts
+from switchgear._text.formats import percent
 
 _LIGHT = """
   --bg: #f6f7f8; --card: #ffffff; --line: #d9dee2; --text: #16242a; --dim: #52636b;
@@ -40,15 +41,15 @@ def render(template: str, **values: Any) -> str:
 
 
 _FACTS = (
-    *("count", "items", "kind_name", "mapping", "money", "number", "percent", "phase_name"),
-    *("span", "text", "tone", "whole"),
+    *("count", "items", "kind_name", "mapping", "money", "number", "phase_name", "span"),
+    *("text", "tone", "whole"),
 )
 """Functions that the templates call."""
 
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("switchgear._report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -56,11 +57,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    made.globals.update({name: getattr(facts, name) for name in _FACTS})
-    made.globals.update(charts=charts, design=Markup(DESIGN))  # noqa: S704  our own
-    made.filters["mapping"] = facts.mapping
-    made.filters["short"] = partial(facts.text, longest=100)
-    return made
+    environment.globals.update({name: getattr(facts, name) for name in _FACTS})
+    environment.globals.update(charts=charts, percent=percent, design=Markup(DESIGN))  # noqa: S704  our own
+    environment.filters["mapping"] = facts.mapping
+    environment.filters["short"] = partial(facts.text, longest=100)
+    return environment
 
 
 def _finalize(value: Any) -> Any:

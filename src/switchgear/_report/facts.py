@@ -1,7 +1,7 @@
-"""What the pages show of a run: its facts, checked, and the wording for them.
+"""The facts of a run that the pages show, checked, and the wording for them.
 
-A record may be of another version, cut off, or edited by the agent that it is about. What is not
-as it should be is `None` or empty, and the report shows it as unknown.
+A record may come from another version, be cut off, or have been edited by its agent. Values of a wrong
+type become `None` or empty, which the report shows as unknown.
 """
 
 import math
@@ -50,45 +50,36 @@ def kind_name(kind: str) -> str:
 
 
 def phase_name(phase: str) -> str:
-    return phase.replace("_", "-") or "not known"
+    return phase.replace("_", "-") or "unknown"
 
 
 money = price
 
 
-def about(micros: int) -> str:
-    """What it cost, in few digits, for the edge of a drawing.
+def short_money(micros: int) -> str:
+    """A cost in few digits, for the axis of a chart.
 
-    >>> about(3_865_331), about(63_000), about(420)
+    >>> short_money(3_865_331), short_money(63_000), short_money(420)
     ('$3.87', '$0.063', '$0.00042')
     """
-    dollars_ = micros / 1_000_000
-    return (
-        f"${dollars_:,.2f}"
-        if micros >= 1_000_000
-        else f"${dollars_:.2g}"
-        if micros >= 100
-        else money(micros)
-    )
+    if micros < 100:
+        return money(micros)
+    amount = micros / 1_000_000
+    return f"${amount:,.2f}" if micros >= 1_000_000 else f"${amount:.2g}"
 
 
 def count(number: int | None, noun: str) -> str:
-    """`2 files`; a dash where it was not measured."""
+    """`2 files`; a dash if it was not measured."""
     return UNKNOWN if number is None else plural(number, noun)
 
 
 def span(seconds: float | None) -> str:
-    """A time; a dash where it was not measured."""
+    """A time; a dash if it was not measured."""
     return UNKNOWN if seconds is None else elapsed(max(seconds, 0.0))
 
 
-def percent(heat: float) -> str:
-    """A heat of at most 100; what is just below the trip does not read as 100."""
-    return f"{int(min(max(heat, 0.0), 1.0) * 100 + 1e-9)} %"
-
-
-MOST = 1e15
-"""Beyond this a number is no measurement."""
+_LARGEST = 1e15
+"""Larger numbers are not measurements."""
 
 
 class DetectorHeat(NamedTuple):
@@ -116,11 +107,11 @@ class Done(NamedTuple):
     nudge: str = ""
     would_stop: bool = False
     raw: Mapping[str, Any] = {}
-    """The recorded facts, to be read with the functions below."""
+    """The recorded facts, unchecked: read them with the functions below."""
 
 
 def text(value: object, longest: int = 4000) -> str:
-    """A text; anything else that was written in its place is shown as it is."""
+    """The value if it is a string, else its `repr`; cut to `longest` characters."""
     if value is None:
         return ""
     shown = value if isinstance(value, str) else repr(value)
@@ -130,7 +121,7 @@ def text(value: object, longest: int = 4000) -> str:
 def number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) <= MOST else None
+    return float(value) if abs(value) <= _LARGEST else None
 
 
 def whole(value: object) -> int | None:
@@ -139,12 +130,12 @@ def whole(value: object) -> int | None:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """A JSON object; empty where there is none."""
+    """The value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def items(value: object) -> list[Any]:
-    """A JSON list; empty where there is none."""
+    """The value if it is a JSON list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
@@ -171,7 +162,7 @@ def done(facts: Mapping[str, Any], place: int) -> Done:
     count = whole(facts.get("number"))
     return Done(
         number=place if count is None else count,
-        outcome=text(facts.get("outcome"), 40) or "not known",
+        outcome=text(facts.get("outcome"), 40) or "unknown",
         seconds=max(number(facts.get("seconds")) or 0.0, 0.0),
         began_s=moment(facts.get("started_at")),
         phase=text(facts.get("phase"), 40),

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file in its folder, written whole, at once, for the user only."""
+"""The report of a run: one HTML file in its folder, written atomically, readable only by the user."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,7 +64,7 @@ def page(run: Mapping[str, Any], iterations: Sequence[Mapping[str, Any]]) -> str
         outcomes=[name for name in TONES if any(each.outcome == name for each in made)],
         phases=[name for name in PHASES if any(each.phase == name for each in made)],
         has_break=any(is_break for _, _, is_break in charts.spans(made)),
-        told=[each for each in made if each.nudge],
+        nudged=[each for each in made if each.nudge],
         evidence=[
             line for each in items(end.get("evidence")) if (line := text(each)) not in in_table
         ],
@@ -101,7 +101,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _budget(run: Mapping[str, Any]) -> int | None:
-    """What the run may spend, as reserved; older runs recorded only the option."""
+    """The budget of the run, as reserved; older versions recorded only the option."""
     if "may_spend_micros" in run:
         return whole(run["may_spend_micros"])
     return whole(mapping(run.get("options")).get("budget_micros"))
@@ -119,7 +119,7 @@ def _kept_text(kept: Mapping[str, Any]) -> str:
 
 
 def _trends(run: Mapping[str, Any], made: Sequence[Done]) -> list[tuple[str, str]]:
-    drawings: list[tuple[str, str]] = [("Cost in all", charts.cost(made, _budget(run)))]
+    drawings: list[tuple[str, str]] = [("Total cost", charts.cost(made, _budget(run)))]
     if any(each.tests_passing is not None for each in made):
         before = whole(made[0].raw.get("tests_before"))
         drawings.append(("Tests passing", charts.tests(made, before)))
@@ -143,7 +143,7 @@ def _agent(done: Done) -> str:
     if done.raw.get("stopped"):
         parts.append(f"stopped by Switchgear: {text(done.raw.get('stopped'), 60)}")
     if done.raw.get("claims_done") is True:
-        parts.append("it reports that it is done")
+        parts.append("reports that the task is done")
     if done.raw.get("commit"):
         parts.append(f"commit {text(done.raw.get('commit'), 60)}")
     return "; ".join(parts)
@@ -168,7 +168,7 @@ NAME = "report.html"
 
 
 def write_report(record: RunFolder) -> Path:
-    """Write the report of a run and return where it is. Raises `RunUnreadable` and OSError."""
-    place = record.path / NAME
-    write_whole(str(place), page(record.read(), list(record.iterations())))
-    return place
+    """Write the report of a run. Returns its path. Raises `RunUnreadable` and OSError."""
+    path = record.path / NAME
+    write_whole(str(path), page(record.read(), list(record.iterations())))
+    return path

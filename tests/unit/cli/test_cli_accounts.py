@@ -1,4 +1,4 @@
-"""Budgets, locks and routes move with `export` and `import`: whole, once, and only if they add up."""
+"""`export` and `import` move budgets, locks and routes: completely, once, and only if they add up."""
 
 import json
 from pathlib import Path
@@ -38,14 +38,16 @@ def empty(clock: FakeClock, tmp_path: Path) -> Panel:
     return Panel(f"sqlite:///{tmp_path}/state.db", clock=clock)
 
 
-def test_what_was_reserved_there_is_settled_here_and_the_account_continues(tmp_path: Path) -> None:
+def test_a_reservation_of_the_old_store_is_settled_in_the_new_one_and_the_account_continues(
+    tmp_path: Path,
+) -> None:
     clock = FakeClock(NOW_S)
     there = filled(clock)
     taken = there.budgets.reserve("atlas/w", 200, owner="coder")
     with empty(clock, tmp_path) as here:
         done = run(here, "import", "-", given=lines_of(there))
         assert done.output.splitlines()[1] == (
-            "2 accounts imported, 0 kept unchanged (those in the store are as new or newer, or are others)"
+            "2 accounts imported, 0 kept unchanged (those in the store are as new or newer, or differ)"
         )
         assert lines_of(here) == lines_of(there)
         assert here.budgets.settle(taken.path, 150) == 150
@@ -68,7 +70,7 @@ def test_a_lock_has_a_higher_token_after_it_moved_and_its_holder_still_has_it(
         assert here.lock("press").acquire() == 3
 
 
-def test_stand_ins_are_moved_with_the_export() -> None:
+def test_routes_to_fallbacks_are_exported_and_imported() -> None:
     clock = FakeClock(NOW_S)
     people = crew(
         [
@@ -115,13 +117,13 @@ def test_newer_exported_accounts_are_imported_and_newer_stored_ones_are_kept(
         ("provider/*", []),
     ],
 )
-def test_a_glob_chooses_accounts_by_their_names(glob: str, shelves: list[str]) -> None:
+def test_a_glob_selects_accounts_by_name(glob: str, shelves: list[str]) -> None:
     lines = map(json.loads, lines_of(filled(FakeClock(NOW_S)), glob).splitlines())
     assert [line["shelf"] for line in lines if line.get("type") == "account"] == shelves
 
 
 def changed(at: int, **fields: Any) -> str:
-    """An export of a budget and a lock whose line number `at` (from 0) says something else."""
+    """An export of a budget and a lock with other fields in the line with the index `at`."""
     lines = lines_of(filled(FakeClock(NOW_S)), "[bl]*").splitlines()
     found = [line for line in lines if '"circuit"' not in line]
     found[at] = json.dumps({**json.loads(found[at]), **fields})
@@ -145,9 +147,7 @@ def changed(at: int, **fields: Any) -> str:
         (changed(0) + '\n{"type":"line","line":[]}', "locks have none"),
     ],
 )
-def test_accounts_that_are_not_whole_are_reported_and_nothing_is_written(
-    given: str, message: str
-) -> None:
+def test_incomplete_accounts_are_reported_and_nothing_is_written(given: str, message: str) -> None:
     here = Panel("memory:", clock=FakeClock(NOW_S))
     done = run(here, "import", "-", given=given)
     assert done.exit_code == 2

@@ -45,8 +45,8 @@ def test_roots_are_listed_with_what_is_left(panel: Panel) -> None:
         "BUDGET   LIMIT  SPENT  RESERVED   FREE  USED",
         "atlas   $10.00  $0.65     $0.10  $9.25    6%",
     ]
-    [told] = json.loads(run("budgets", "list", "--json").stdout)
-    assert (told["path"], told["free_micros"]) == ("atlas", 9_250_000)
+    [data] = json.loads(run("budgets", "list", "--json").stdout)
+    assert (data["path"], data["free_micros"]) == ("atlas", 9_250_000)
 
 
 def test_a_store_without_budgets_reports_it_and_makes_no_file(url: str, tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_spend_is_shown_by_tag_the_highest_first(panel: Panel) -> None:
     assert "spent by model, whole tree: gpt-5 $0.05, haiku" in shown
     assert "spent by task, whole tree: S-1 $0.05\n" in shown
     assert "\x1b" not in shown
-    told = json.loads(run("budgets", "show", "atlas", "--json").stdout)
-    assert told["tags"]["task"] == {"S-1": 50_000}
+    data = json.loads(run("budgets", "show", "atlas", "--json").stdout)
+    assert data["tags"]["task"] == {"S-1": 50_000}
 
 
 def test_a_tree_is_shown_node_by_node_with_its_account(panel: Panel) -> None:
@@ -75,9 +75,9 @@ def test_a_tree_is_shown_node_by_node_with_its_account(panel: Panel) -> None:
     assert [line.split()[0] for line in lines[-3:]] == ["4", "5", "6"]
     assert " charged $0.65 atlas/w1/~" in lines[-3]
     assert lines[-1].endswith("by tester")
-    told = json.loads(run("budgets", "show", "atlas/w1", "--json").stdout)
-    assert [node["level"] for node in told["nodes"]] == ["wave", "invocation"]
-    assert told["lines"][0]["kind"] == "opened"
+    data = json.loads(run("budgets", "show", "atlas/w1", "--json").stdout)
+    assert [node["level"] for node in data["nodes"]] == ["wave", "invocation"]
+    assert data["lines"][0]["kind"] == "opened"
 
 
 def test_a_closed_root_is_reported_as_closed(panel: Panel) -> None:
@@ -92,7 +92,7 @@ def test_a_budget_is_closed_by_an_operator_and_its_account_stays(panel: Panel) -
     budgets.open("shop/wave", 4_000_000)
     budgets.charge("shop/wave", 1_500_000)
     closed = run("budgets", "close", "shop/wave", "--by", "ada").stdout
-    assert closed == "shop/wave is closed; $2.50 were left and return to shop\n"
+    assert closed == "shop/wave is closed; $2.50 unspent, returned to shop\n"
     assert budgets.free_micros("shop") == 8_500_000
     with pytest.raises(BudgetRefused, match="there is no such budget"):
         budgets.reserve("shop/wave", 1)
@@ -101,16 +101,16 @@ def test_a_budget_is_closed_by_an_operator_and_its_account_stays(panel: Panel) -
     assert [line.split()[2] for line in lines] == ["opened", "charged", "closed"]
     assert lines[-1].endswith("closed $2.50 shop/wave by ada")
     assert json.loads(run("budgets", "show", "shop/wave", "--json").stdout)["nodes"] == []
-    assert run("budgets", "close", "shop").stdout == "shop is closed; $8.50 were left\n"
+    assert run("budgets", "close", "shop").stdout == "shop is closed; $8.50 unspent\n"
     assert run("budgets", "audit", "shop").exit_code == 0
 
 
-def test_an_audit_that_adds_up_is_exit_code_0(panel: Panel) -> None:
+def test_an_account_that_adds_up_has_exit_code_0(panel: Panel) -> None:
     result = run("budgets", "audit")
     assert (result.exit_code, result.stdout) == (0, "atlas: $0.65 charged in 6 lines; adds up\n")
 
 
-def test_an_account_that_was_tampered_with_is_exit_code_1(panel: Panel, tmp_path: Path) -> None:
+def test_an_account_that_was_tampered_with_has_exit_code_1(panel: Panel, tmp_path: Path) -> None:
     panel.close()
     with closing(sqlite3.connect(tmp_path / "state.db")) as db, db:
         db.execute("UPDATE ledger_lines SET line = replace(line, '650000', '65')")
@@ -144,7 +144,7 @@ def test_a_limit_is_set_and_changed(url: str) -> None:
         (["locks", "break", "nope"], "lock 'nope' is not held"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
+def test_impossible_changes_are_refused_in_one_sentence_with_exit_code_2(
     panel: Panel, words: list[str], message: str
 ) -> None:
     result = run(*words)
@@ -159,10 +159,10 @@ def test_locks_are_shown_with_holder_and_waiters(panel: Panel) -> None:
     first, second = run("locks").stdout.splitlines()
     assert first.startswith("db: ada for ")
     assert first.endswith("token 1")
-    assert second.startswith("  1. bob waits for ")
-    [told] = json.loads(run("locks", "--json").stdout)
-    assert told["holder"]["owner"] == "ada"
-    assert [one["owner"] for one in told["waiting"]] == ["bob"]
+    assert second.startswith("  1. bob has waited for ")
+    [data] = json.loads(run("locks", "--json").stdout)
+    assert data["holder"]["owner"] == "ada"
+    assert [one["owner"] for one in data["waiting"]] == ["bob"]
     waiting.close()
 
 
@@ -193,7 +193,7 @@ def test_a_guarded_agent_can_neither_raise_a_budget_nor_break_a_lock(
         assert run(*words, "--token-file", "token").exit_code == 0
 
 
-def test_long_names_keep_the_columns_and_are_whole_in_a_pipe(
+def test_long_names_keep_the_columns_and_are_not_cut_in_a_pipe(
     panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = f"team-{'x' * 80}-one", f"team-{'x' * 80}-two"

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from switchgear._cli import main
-from switchgear._cli.check import micros
+from switchgear._cli.check import parse_cost
 from switchgear._console.permits import dump_permit, load_permit
 from switchgear._core.policy import Latched, Policy
 from switchgear._core.types import Permit
@@ -18,7 +18,7 @@ from switchgear.testing import FakeClock
 
 
 class Shell:
-    """A panel in memory whose time is ours, and the command over it."""
+    """A panel in memory with a fake clock, and the command over it."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = FakeClock()
@@ -33,14 +33,14 @@ def shell() -> Shell:
     return Shell()
 
 
-def test_check_answers_by_its_exit_code(shell: Shell) -> None:
+def test_the_exit_code_of_check_is_the_result(shell: Shell) -> None:
     assert shell.run("check", "api").exit_code == 0
     shell.run("record", "api", "failure", "--count", "5")
     assert shell.run("check", "api").exit_code == 1
     assert shell.run("check", "").exit_code == 2
 
 
-def test_check_of_an_unknown_circuit_creates_none(shell: Shell) -> None:
+def test_check_of_an_unknown_circuit_does_not_create_it(shell: Shell) -> None:
     assert "no results are recorded yet" in shell.run("check", "api").output
     assert shell.run("status").output.startswith("No circuits yet")
 
@@ -56,7 +56,7 @@ def test_a_refusal_names_the_wait_and_the_exact_commands(shell: Shell) -> None:
     assert answers[0]["seconds"] == 42.5
 
 
-def test_under_take_standard_output_is_for_the_permit_alone(shell: Shell) -> None:
+def test_with_take_standard_output_contains_only_the_permit(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "5")
     refused = shell.run("check", "api", "--take")
     assert refused.exit_code == 1
@@ -66,7 +66,7 @@ def test_under_take_standard_output_is_for_the_permit_alone(shell: Shell) -> Non
     assert "circuit 'api' is open" in shell.run("check", "api").stdout
 
 
-def test_waiting_for_a_latched_circuit_is_not_suggested() -> None:
+def test_waiting_for_a_manual_reset_is_not_suggested() -> None:
     shell = Shell(policies=lambda _: Policy([ConsecutiveFailures(1)], recovery=Latched()))
     shell.run("record", "loop", "failure")
     refused = shell.run("check", "loop")
@@ -89,7 +89,7 @@ def test_a_hold_that_overrules_the_evidence_is_reported(shell: Shell) -> None:
     assert "admits, against the evidence" in admitted.output
 
 
-def test_taking_counts_a_refusal_and_looking_does_not(shell: Shell) -> None:
+def test_check_counts_a_refusal_only_with_take(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "5")
     shell.run("check", "api")
     shell.run("check", "api", "--take")
@@ -98,7 +98,7 @@ def test_taking_counts_a_refusal_and_looking_does_not(shell: Shell) -> None:
     assert view.circuit.totals.refused == 1
 
 
-def test_a_hung_probe_gives_its_place_back_when_its_lease_ends(shell: Shell) -> None:
+def test_another_probe_is_admitted_when_the_lease_of_a_hung_one_ends(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "5")
     shell.clock.advance(60)
     assert shell.run("check", "api", "--take").exit_code == 0
@@ -129,7 +129,7 @@ def test_secrets_in_errors_are_redacted_before_they_are_stored(shell: Shell) -> 
     assert view.circuit.failures[-1].error == "bad key [redacted]"
 
 
-def test_a_returned_permit_is_no_evidence(shell: Shell) -> None:
+def test_a_returned_permit_is_not_evidence(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "4")
     shell.run("record", "api", "ignored", "--count", "9")
     view = shell.panel.view("api")
@@ -137,7 +137,7 @@ def test_a_returned_permit_is_no_evidence(shell: Shell) -> None:
     assert (view.circuit.totals.ignored, view.circuit.phase) == (9, "closed")
 
 
-def test_costs_add_up_in_millionths(shell: Shell) -> None:
+def test_costs_add_up_in_micro_dollars(shell: Shell) -> None:
     shell.run("record", "api", "success", "--cost", "0.0125", "--count", "2")
     shell.run("record", "api", "failure", "--cost", "$1")
     view = shell.panel.view("api")
@@ -158,15 +158,15 @@ def test_costs_add_up_in_millionths(shell: Shell) -> None:
     ],
 )
 def test_an_amount_of_dollars_is_exact_and_rounded_up(text: str, amount: int) -> None:
-    assert micros(text) == amount
+    assert parse_cost(text) == amount
 
 
 @pytest.mark.parametrize(
     "text", ["nan", "-1", "inf", "-0.01", "1e99999999", "free", "", "1,5", "sNaN"]
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_invalid_amounts_are_refused(text: str) -> None:
     with pytest.raises(click.ClickException, match="--cost is"):
-        micros(text)
+        parse_cost(text)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
         ("--cost", "nan"),
     ],
 )
-def test_bad_facts_are_refused_and_nothing_is_recorded(shell: Shell, options: Any) -> None:
+def test_invalid_values_are_refused_and_nothing_is_recorded(shell: Shell, options: Any) -> None:
     done = shell.run("record", "api", "failure", *options)
     assert done.exit_code == 2
     assert done.stderr.startswith("switchgear: ")
@@ -207,6 +207,6 @@ def test_a_permit_of_another_circuit_is_refused() -> None:
 
 
 def test_record_prints_the_state_of_the_circuit_as_json(shell: Shell) -> None:
-    told = json.loads(shell.run("record", "api", "failure", "--count", "5", "--json").output)
-    assert (told["phase"], told["admits"], told["retry_after_s"]) == ("open", False, 60.0)
-    assert [event["after"] for event in told["events"]] == ["open"]
+    data = json.loads(shell.run("record", "api", "failure", "--count", "5", "--json").output)
+    assert (data["phase"], data["admits"], data["retry_after_s"]) == ("open", False, 60.0)
+    assert [event["after"] for event in data["events"]] == ["open"]

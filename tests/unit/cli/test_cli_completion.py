@@ -1,4 +1,4 @@
-"""What a shell is offered when an operator presses Tab on the name of a circuit."""
+"""Shell completion of the names of circuits."""
 
 import click
 import pytest
@@ -9,7 +9,7 @@ from switchgear._core.types import Signal
 from switchgear._panel.panel import Panel
 
 
-def offered(names: list[str], start: str) -> list[str]:
+def completed(names: list[str], start: str) -> list[str]:
     panel = Panel("memory:")
     for name in names:
         panel.breaker(name).record(Signal(ok=True))
@@ -17,13 +17,13 @@ def offered(names: list[str], start: str) -> list[str]:
         return names_starting_with(start)
 
 
-def test_names_of_circuits_are_offered() -> None:
+def test_names_of_circuits_are_completed() -> None:
     names = ["other/x", "provider/anthropic", "provider/größe:1@eu"]
-    assert offered(names, "provider/") == names[1:]
+    assert completed(names, "provider/") == names[1:]
 
 
 @pytest.mark.parametrize(
     "name", ["a;reboot", "a$(id)", "a`id`", "a b", "a\nb", "a'b", 'a"b', "a|b", "a\x1b[2J", "-rf"]
 )
-def test_a_name_that_a_shell_could_obey_is_not_offered(name: str) -> None:
-    assert name not in offered([name, "b"], name[:1])
+def test_a_name_with_shell_syntax_is_not_completed(name: str) -> None:
+    assert name not in completed([name, "b"], name[:1])

@@ -1,4 +1,4 @@
-"""A damaged store file and the verbs that only look: what is lost is never taken for closed."""
+"""A damaged store file and the verbs that only read: a circuit whose state is lost is never shown as closed."""
 
 import json
 from pathlib import Path
@@ -17,13 +17,13 @@ circuits: [{match: "strict/*", policy: careful}]
 
 
 def run(*args: str) -> Result:
-    # Workers of a parallel test run are told a width of their own.
+    # Workers of a parallel test run have COLUMNS set.
     return CliRunner().invoke(main, args, env={"COLUMNS": ""})
 
 
 @pytest.fixture
 def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project in which a circuit was open when its file was damaged: where the file is."""
+    """The path of a store that was damaged while a circuit was open."""
     (tmp_path / "switchgear.yaml").write_text(STRICT)
     monkeypatch.chdir(tmp_path)
     for variable in ("SWITCHGEAR_STORE", "SWITCHGEAR_CONFIG", "SWITCHGEAR_TOKEN"):
@@ -46,7 +46,7 @@ def test_check_of_a_strict_circuit_whose_state_is_lost_refuses(damaged: Path) ->
 
 
 def test_check_of_another_circuit_admits_and_reports_that_its_state_is_lost(damaged: Path) -> None:
-    for _ in range(2):  # the second look does not set anything aside any longer
+    for _ in range(2):  # the second check has nothing left to set aside
         admitted = run("check", "api")
         assert admitted.exit_code == 0
         assert "the state of 'api' is lost: store sqlite:///" in admitted.stderr
@@ -55,19 +55,19 @@ def test_check_of_another_circuit_admits_and_reports_that_its_state_is_lost(dama
 
 
 @pytest.mark.parametrize("verb", [["status"], ["show", "api"], ["events"], ["export"]])
-def test_a_reader_gets_the_error_that_something_was_lost(damaged: Path, verb: list[str]) -> None:
+def test_verbs_that_read_report_that_state_was_lost(damaged: Path, verb: list[str]) -> None:
     for _ in range(2):
-        told = run(*verb)
-        assert told.exit_code == 2, told.output
-        assert "a damaged file was set aside as" in told.stderr
-        assert "No circuits yet" not in told.stdout
+        done = run(*verb)
+        assert done.exit_code == 2, done.output
+        assert "a damaged file was set aside as" in done.stderr
+        assert "No circuits yet" not in done.stdout
 
 
 def test_readable_circuits_are_still_shown(damaged: Path) -> None:
     run("record", "new", "success")
-    told = run("status", "--json")
-    assert [circuit["name"] for circuit in json.loads(told.stdout)] == ["new"]
-    assert told.exit_code == 2
+    done = run("status", "--json")
+    assert [circuit["name"] for circuit in json.loads(done.stdout)] == ["new"]
+    assert done.exit_code == 2
     assert '"new"' in run("export").stdout
     assert "new" in run("watch", "--times", "1").stdout
     for known in (["status", "new"], ["show", "new"], ["check", "new"]):

@@ -12,7 +12,7 @@ from switchgear._config.sections import preset_policy
 
 
 def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every verb there is."""
+    """The path of every verb and sub-verb."""
     yield path
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -23,7 +23,7 @@ def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 @pytest.mark.parametrize("words", [" ".join(words) for words in verbs(main)])
-def test_every_help_is_clean_text_within_80_columns(words: str) -> None:
+def test_every_help_text_is_plain_and_fits_80_columns(words: str) -> None:
     done = CliRunner().invoke(main, [*words.split(), "--help"], env={"COLUMNS": "80"})
     assert done.exit_code == 0
     assert done.output.startswith("Usage: ")

@@ -123,7 +123,7 @@ def test_an_agent_without_local_settings_is_an_error() -> None:
     assert "Codex has no local settings; use --scope project or --scope user" in done.stderr
 
 
-def test_uninstall_gives_back_what_was_there(project: Path) -> None:
+def test_uninstall_restores_the_previous_settings(project: Path) -> None:
     path = settings(project, '{"model": "opus"}')
     run("install", "claude-code")
     done = run("uninstall", "claude-code")
@@ -141,7 +141,7 @@ def test_uninstall_gives_back_what_was_there(project: Path) -> None:
     )
 
 
-def test_where_there_is_an_operator_token_removing_hooks_needs_it(
+def test_removing_hooks_needs_the_operator_token_where_one_is_configured(
     project: Path, tmp_path: Path
 ) -> None:
     (project / "switchgear.yaml").write_text(SEALED)
@@ -174,7 +174,7 @@ def test_status_lists_every_agent_and_scope(project: Path) -> None:
     assert run("status", "pi").exit_code == 1, "it is not installed"
 
 
-def test_one_scope_can_be_looked_at_alone() -> None:
+def test_status_can_be_limited_to_one_scope() -> None:
     run("install", "codex")
     assert run("status", "codex", "--scope", "project").output.count("\n") == 1
     assert run("status", "codex", "--scope", "user").exit_code == 1
@@ -194,10 +194,10 @@ def test_status_names_what_needs_attention(project: Path) -> None:
     assert done.exit_code == 1
     assert "gone: /no/" in done.output
     assert "missing: Stop, outdated: install again" in done.output
-    told = json.loads(run("status", "codex", "--json").output)
-    assert told[0]["installed"]
-    assert not told[0]["current"]
-    assert told[0]["worries"][-1] == "outdated: install again"
+    data = json.loads(run("status", "codex", "--json").output)
+    assert data[0]["installed"]
+    assert not data[0]["current"]
+    assert data[0]["worries"][-1] == "outdated: install again"
     path.write_text("{")
     assert "cannot be read: invalid JSON at line 1" in run("status", "codex").output
 
@@ -206,13 +206,13 @@ def test_status_names_what_needs_attention(project: Path) -> None:
 def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
     run("install", agent)
     done = run("doctor", agent, "--json")
-    told = json.loads(done.output)
-    assert done.exit_code == 0, told
-    good = [finding["what"] for finding in told["findings"] if finding["level"] == "good"]
+    data = json.loads(done.output)
+    assert done.exit_code == 0, data
+    good = [finding["what"] for finding in data["findings"] if finding["level"] == "good"]
     assert any("was sent through the command and answered: allow" in what for what in good)
     assert any("it arrived in sqlite:///" in what for what in good)
     assert any("refusals have the form" in what for what in good)
-    notes = [finding["what"] for finding in told["findings"] if finding["level"] == "note"]
+    notes = [finding["what"] for finding in data["findings"] if finding["level"] == "note"]
     assert f"{HOOKED[agent].program} is not on the PATH here" in notes
 
 
@@ -225,7 +225,7 @@ def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_repeated(
     codes = [run("doctor", agent).exit_code for _ in range(3)]
     assert codes == [0, 0, 0]
     shown = json.loads(CliRunner().invoke(main, ["status", "--json"]).output)
-    assert [circuit["name"] for circuit in shown] == ["op/file_read"]  # which is everybody's
+    assert [circuit["name"] for circuit in shown] == ["op/file_read"]  # shared by all agents
 
 
 def test_the_doctor_reports_a_harmless_call_that_is_refused() -> None:
@@ -234,12 +234,12 @@ def test_the_doctor_reports_a_harmless_call_that_is_refused() -> None:
     assert CliRunner().invoke(main, order).exit_code == 0
     done = run("doctor", "claude-code", "--json")
     assert done.exit_code == 1
-    told = [one for one in json.loads(done.output)["findings"] if one["level"] == "warning"]
-    assert any("answered: deny: " in one["what"] for one in told), told
-    assert any("the disk is being replaced" in one["what"] for one in told)
+    data = [one for one in json.loads(done.output)["findings"] if one["level"] == "warning"]
+    assert any("answered: deny: " in one["what"] for one in data), data
+    assert any("the disk is being replaced" in one["what"] for one in data)
 
 
-def test_the_doctor_runs_the_command_that_the_file_holds_and_no_other(project: Path) -> None:
+def test_the_doctor_runs_exactly_the_command_in_the_file(project: Path) -> None:
     run("install", "codex")
     path = project / ".codex" / "hooks.json"
     saved_copies.forget("codex", "project", str(project))  # else a hook would repair it
@@ -279,7 +279,7 @@ def test_the_doctor_reports_that_nothing_is_installed() -> None:
     assert run("doctor").exit_code == 0, "nothing is installed, and nothing was asked for"
 
 
-def test_the_doctor_names_a_switch_that_is_off(project: Path) -> None:
+def test_the_doctor_reports_hooks_that_are_switched_off(project: Path) -> None:
     settings(project, '{"disableAllHooks": true}')
     run("install", "claude-code")
     done = run("doctor", "claude-code")
@@ -295,7 +295,7 @@ def test_the_doctor_reports_an_unreadable_configuration(project: Path) -> None:
     assert "switchgear.yaml" in done.output
 
 
-def test_in_ones_home_a_project_would_be_all_projects(
+def test_in_the_home_folder_the_project_scope_would_apply_to_all_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -307,7 +307,7 @@ def test_in_ones_home_a_project_would_be_all_projects(
     assert run("doctor", "claude-code").exit_code == 0
 
 
-def test_without_the_token_a_refusal_is_not_tried_and_that_is_reported(
+def test_without_the_token_the_doctor_reports_that_it_did_not_test_refusals(
     project: Path, tmp_path: Path
 ) -> None:
     (project / "switchgear.yaml").write_text(SEALED)
@@ -323,7 +323,7 @@ def test_without_the_token_a_refusal_is_not_tried_and_that_is_reported(
 
 
 def codex(tmp_path: Path, hooks: list[dict[str, object]]) -> str:
-    """A stand-in for Codex's app server, which tells of these hooks."""
+    """A fake Codex app server that reports these hooks."""
     program = tmp_path / "bin" / "codex"
     program.parent.mkdir(exist_ok=True)
     program.write_text(CODEX)
@@ -343,12 +343,12 @@ def test_codex_is_queried_for_the_hooks_that_it_trusts(tmp_path: Path) -> None:
     assert ask_codex(str(tmp_path / "none"), here, ["a"], here) == Trust(asked=False)
 
 
-def test_codex_that_was_never_started_leaves_nothing_where_it_would_live(tmp_path: Path) -> None:
+def test_querying_a_codex_that_was_never_started_creates_no_files(tmp_path: Path) -> None:
     program, home = codex(tmp_path, [hook("a", "untrusted")]), tmp_path / ".codex"
     home.mkdir()
     (home / "hooks.json").write_text("{}")
-    told = ask_codex(program, str(tmp_path), ["a"], str(home))
-    assert told == Trust(asked=True, seen=1, trusted=0)
+    trust = ask_codex(program, str(tmp_path), ["a"], str(home))
+    assert trust == Trust(asked=True, seen=1, trusted=0)
     assert [each.name for each in home.iterdir()] == ["hooks.json"]
     assert Path(f"{program}.saw").read_text() == "hooks.json"
     (home / "config.toml").write_text("")
@@ -356,7 +356,7 @@ def test_codex_that_was_never_started_leaves_nothing_where_it_would_live(tmp_pat
     assert (home / "state").exists()
 
 
-def test_codex_is_not_queried_where_there_is_no_place_for_a_copy(
+def test_codex_is_not_queried_without_a_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = codex(tmp_path, [hook("a", "trusted")])
@@ -405,18 +405,18 @@ def test_the_doctor_reports_whether_codex_will_run_the_hooks(
         ("codex", "go on", ""),
     ],
 )
-def test_an_answer_is_read_as_the_agent_would(agent: str, text: str, action: str) -> None:
+def test_an_answer_is_interpreted_as_the_agent_does(agent: str, text: str, action: str) -> None:
     answer = read(agent, text, "", 0)
     assert answer.action == action
     assert bool(answer.trouble) is (not action)
 
 
-def test_an_exit_code_is_trouble() -> None:
+def test_a_failed_hook_is_reported() -> None:
     assert read("codex", "", "no such\nfile", 127).trouble == "exit code 127: no such file"
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_sample_is_what_the_dialect_reads(agent: str) -> None:
+def test_the_samples_are_valid_events_of_each_agent(agent: str) -> None:
     from switchgear._agents.registry import dialect_of  # noqa: PLC0415
 
     for when, moment in ((BEFORE, "before_tool"), (AFTER, "after_tool")):

@@ -59,17 +59,17 @@ def names(panel: Panel) -> list[str]:
     return [view.name for view in panel]
 
 
-def test_what_was_exported_is_taken_with_its_events() -> None:
+def test_exported_circuits_are_imported_with_their_events() -> None:
     empty = Panel("memory:", clock=FakeClock(NOW_S))
     done = run(empty, "import", "-", given=b"\n".join(LINES) + b"\n")
     assert done.output == (
         "4 circuits imported, 0 kept unchanged (as new or newer)\n"
-        "3 accounts imported, 0 kept unchanged (those in the store are as new or newer, or are others)\n"
+        "3 accounts imported, 0 kept unchanged (those in the store are as new or newer, or differ)\n"
     )
     assert [line.encode() for line in export_lines(empty, "*")] == LINES
 
 
-def test_an_export_of_some_has_only_those() -> None:
+def test_an_export_with_a_glob_contains_only_what_matches() -> None:
     kinds = [json.loads(line).get("type") for line in export_lines(filled_panel(), "b/*")]
     assert kinds == [None, "circuit", "event"]
 
@@ -80,13 +80,13 @@ def test_a_circuit_that_changed_in_the_meantime_is_kept() -> None:
     done = run(panel, "import", "-", given=b"\n".join(LINES))
     assert done.output == (
         "0 circuits imported, 4 kept unchanged (as new or newer)\n"
-        "0 accounts imported, 3 kept unchanged (those in the store are as new or newer, or are others)\n"
+        "0 accounts imported, 3 kept unchanged (those in the store are as new or newer, or differ)\n"
     )
     assert panel.breaker("c").totals.failed == 2
 
 
 def edited(number: int, change: Callable[[Any], object]) -> list[bytes]:
-    """The lines with one of them changed in place."""
+    """The lines of an export, with one line changed."""
     data = json.loads(LINES[number - 1])
     change(data)
     return [*LINES[: number - 1], json.dumps(data).encode(), *LINES[number:]]
@@ -146,18 +146,18 @@ def test_every_bad_line_is_reported_up_to_a_limit() -> None:
     lines = [LINES[0], *[b"x"] * 30]
     with pytest.raises(BadLines) as caught:
         read_lines(lines, NOW_S)
-    told = str(caught.value).splitlines()
-    assert told[0].startswith("line 2: ")
-    assert told[-1] == "and 10 more bad lines"
+    output = str(caught.value).splitlines()
+    assert output[0].startswith("line 2: ")
+    assert output[-1] == "and 10 more bad lines"
 
 
-def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     done = run(filled_panel(), "import", str(tmp_path / "none.jsonl"))
     assert done.exit_code == 2
     assert "No such file" in done.stderr
 
 
-def test_an_export_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_an_export_replaces_a_file_atomically(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text("old")
     assert run(FILLED, "export", "-o", str(file)).exit_code == 0
@@ -195,7 +195,7 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @given(st.data())
-def test_any_value_anywhere_is_taken_or_refused_and_never_a_traceback(data: Any) -> None:
+def test_any_value_in_any_field_is_imported_or_refused_without_a_traceback(data: Any) -> None:
     number = data.draw(st.integers(1, len(LINES)))
     line = json.loads(LINES[number - 1])
     place = data.draw(st.sampled_from(places(line)))
@@ -216,7 +216,7 @@ def test_any_value_anywhere_is_taken_or_refused_and_never_a_traceback(data: Any)
 
 
 @given(st.integers(0, len(b"\n".join(LINES)) - 1), st.integers(0, 255))
-def test_a_flipped_byte_is_taken_or_refused_and_never_a_traceback(at: int, byte: int) -> None:
+def test_a_flipped_byte_is_imported_or_refused_without_a_traceback(at: int, byte: int) -> None:
     whole = bytearray(b"\n".join(LINES))
     whole[at] = byte
     with suppress(BadLines):
@@ -235,18 +235,18 @@ def test_an_export_goes_into_a_pipe_and_does_not_replace_it(tmp_path: Path) -> N
     assert heard == [b"\n".join(LINES) + b"\n"]
 
 
-def test_an_export_through_a_link_leaves_the_link(tmp_path: Path) -> None:
+def test_an_export_to_a_link_replaces_its_target(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     link, target = tmp_path / "link", tmp_path / "elsewhere" / "out"
     link.symlink_to(target)
-    for _ in range(2):  # the target is made, then replaced
+    for _ in range(2):  # the target is created, then replaced
         assert run(FILLED, "export", "-o", str(link)).exit_code == 0
         assert link.is_symlink()
         assert target.read_bytes().splitlines() == LINES
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
-def test_budgets_of_the_configuration_do_not_keep_exported_accounts_out(
+def test_budgets_of_the_configuration_do_not_prevent_the_import_of_accounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

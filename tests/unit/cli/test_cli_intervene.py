@@ -128,7 +128,7 @@ def test_an_agent_that_is_not_stuck_gets_no_intervention(desk: Desk) -> None:
     assert desk.notes().pending == ()
 
 
-def test_a_nudge_waits_for_the_agent_with_the_hint_that_was_given(desk: Desk) -> None:
+def test_a_nudge_with_a_hint_is_delivered_at_the_next_step(desk: Desk) -> None:
     done = desk.run(SESSION, "--do", "nudge", "--hint", "Read the log first")
     assert done.output == "the agent receives the hint at its next step\n"
     assert "Read the log first." in desk.notes().pending[0]
@@ -195,12 +195,12 @@ def test_a_tripped_circuit_is_shown_and_left_to_its_cooldown(desk: Desk) -> None
     assert desk.phase(SPAWN) == "open"
 
 
-def test_force_closes_it_with_a_reason(desk: Desk) -> None:
+def test_force_closes_the_circuit_with_a_reason(desk: Desk) -> None:
     assert desk.run(SPAWN, "--do", "force", "--why", "the key was renewed").exit_code == 0
     assert desk.phase(SPAWN) == "closed"
 
 
-def test_skip_holds_it_open_and_informs_active_agents(desk: Desk) -> None:
+def test_skip_holds_the_circuit_open_and_informs_active_agents(desk: Desk) -> None:
     done = desk.run(SPAWN, "--do", "skip", "--why", "not needed today")
     assert done.output.startswith(f"{SPAWN} is held open; 1 agent notified to continue without it.")
     assert desk.notes().pending == (
@@ -208,7 +208,7 @@ def test_skip_holds_it_open_and_informs_active_agents(desk: Desk) -> None:
     )
 
 
-def test_force_admits_again_what_an_operator_skipped(desk: Desk) -> None:
+def test_force_ends_the_hold_of_an_earlier_skip(desk: Desk) -> None:
     desk.run(SPAWN, "--do", "skip", "--why", "not needed today")
     desk.run(SPAWN, "--do", "force", "--why", "needed after all")
 
@@ -220,8 +220,8 @@ def test_force_admits_again_what_an_operator_skipped(desk: Desk) -> None:
     desk.with_panel(look)
 
 
-def test_abort_stops_every_agent_at_work(desk: Desk) -> None:
-    assert desk.run(SPAWN, "--do", "abort").output == "1 agent stopped at the next step\n"
+def test_abort_stops_every_active_agent(desk: Desk) -> None:
+    assert desk.run(SPAWN, "--do", "abort").output == "1 agent will stop at the next step\n"
     assert (desk.notes().stop or "").startswith("The batch was aborted by an operator.")
     assert desk.phase(SESSION) == "open", "the next hook counts a closed circuit as a release"
 
@@ -266,7 +266,7 @@ def _open_long_ago(desk: Desk) -> None:
     desk.with_panel(age)
 
 
-def test_a_closed_circuit_needs_nothing(desk: Desk) -> None:
+def test_a_closed_circuit_needs_no_intervention(desk: Desk) -> None:
     desk.with_panel(lambda panel: panel.breaker("op/git").record(Signal(ok=True)))
     assert desk.run("op/git").output == "op/git is closed: nothing to do\n"
 
@@ -276,7 +276,7 @@ def test_an_option_that_is_not_offered_is_refused(desk: Desk) -> None:
     assert desk.phase(SPAWN) == Phase.OPEN
 
 
-def test_what_is_unknown_is_reported(desk: Desk) -> None:
+def test_an_unknown_circuit_is_reported(desk: Desk) -> None:
     assert desk.run("op/gti").exit_code != 0
 
 
@@ -296,12 +296,12 @@ OPTIONS = messages.stuck_options(Interventions(escalate="codex"))
         ("a", "abort"),
     ],
 )
-def test_an_option_is_chosen_by_number_name_or_beginning(typed: str, key: str) -> None:
+def test_an_option_is_chosen_by_number_name_or_prefix(typed: str, key: str) -> None:
     assert parse_choice(typed, OPTIONS) == key
 
 
 @pytest.mark.parametrize("typed", ["", "0", "9", "e", "quit", "\x1b[2J"])
-def test_what_is_not_clear_chooses_nothing(typed: str) -> None:
+def test_an_ambiguous_answer_chooses_no_option(typed: str) -> None:
     assert parse_choice(typed, OPTIONS) is None
 
 
@@ -310,7 +310,7 @@ def test_an_invalid_answer_prompts_again(capsys: pytest.CaptureFixture[str]) -> 
     os.write(writing, b"what?\n2\n")
     assert ask("BLOCK", OPTIONS, 5.0, reading) == "extend"
     os.close(writing)
-    assert ask("BLOCK", OPTIONS, 5.0, reading) is None  # nobody is there any longer
+    assert ask("BLOCK", OPTIONS, 5.0, reading) is None  # the input has ended
     os.close(reading)
     said = capsys.readouterr().err
     first = "BLOCK\nWhat now (1 nudge/2 extend/3 escalate/4 abort, in 5 s the escalation decides)?"
@@ -318,7 +318,7 @@ def test_an_invalid_answer_prompts_again(capsys: pytest.CaptureFixture[str]) -> 
     assert "'what?' is not one of the options" in said
 
 
-def test_without_an_answer_nothing_is_chosen() -> None:
+def test_without_an_answer_no_option_is_chosen() -> None:
     reading, writing = os.pipe()
     assert ask("BLOCK", OPTIONS, 0.01, reading) is None
     os.close(reading)

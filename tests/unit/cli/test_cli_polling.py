@@ -1,4 +1,4 @@
-"""Verbs that look again and again: they make no store, find one that comes, and outlast its loss."""
+"""Verbs that poll: they create no store, find one that is created later, and survive an outage of the store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ from switchgear.testing import FakeClock
 
 
 def run(*args: str, panel: Panel | None = None) -> Result:
-    # Workers of a parallel test run are told a width of their own.
+    # Workers of a parallel test run have COLUMNS set.
     return CliRunner().invoke(main, args, obj=panel, env={"COLUMNS": ""})
 
 
@@ -31,40 +31,40 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Says what happens between two looks, one after the other; then comes Ctrl-C."""
+def between_polls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that sets what happens between two polls, in order; the end is Ctrl-C."""
 
-    def happens(*what: Callable[[], object]) -> None:
-        left = list(what)
+    def happens(*actions: Callable[[], object]) -> None:
+        left = list(actions)
 
         def sleep(_: float) -> None:
             if not left:
                 raise KeyboardInterrupt
             left.pop(0)()
 
-        for room in (status, circuits):
-            monkeypatch.setattr(room.time, "sleep", sleep)
+        for module in (status, circuits):
+            monkeypatch.setattr(module.time, "sleep", sleep)
 
     return happens
 
 
 @pytest.mark.parametrize("verb", [("watch",), ("events", "--follow")], ids=" ".join)
 def test_polling_creates_no_store_and_finds_one_that_appears(
-    project: Path, between_looks: Callable[..., None], verb: tuple[str, ...]
+    project: Path, between_polls: Callable[..., None], verb: tuple[str, ...]
 ) -> None:
     there: list[bool] = []
-    between_looks(
+    between_polls(
         lambda: there.append((project / ".switchgear").exists()),
         lambda: run("record", "api", "failure", "--count", "5"),
     )
-    told = run(*verb)
+    done = run(*verb)
     assert there == [False]
-    assert "api" in told.stdout
+    assert "api" in done.stdout
 
 
 @pytest.mark.parametrize("target", ["api", "a*"])
 @pytest.mark.parametrize("verb", [("hold", "open"), ("release",), ("reset",)], ids=" ".join)
-def test_an_override_of_no_circuit_creates_no_store(
+def test_an_override_of_an_unknown_circuit_creates_no_store(
     project: Path, verb: tuple[str, ...], target: str
 ) -> None:
     refused = run(*verb, target, "--why", "x")
@@ -75,8 +75,8 @@ def test_an_override_of_no_circuit_creates_no_store(
 
 
 @pytest.mark.parametrize("verb", [("watch",), ("events", "--follow")], ids=" ".join)
-def test_a_lost_store_is_reported_once_and_awaited(
-    between_looks: Callable[..., None], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+def test_an_unreachable_store_is_reported_once_and_retried(
+    between_polls: Callable[..., None], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
 ) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
@@ -96,13 +96,13 @@ def test_a_lost_store_is_reported_once_and_awaited(
 
     def come_back() -> None:
         panel.store.inner = whole
-        clock.advance(2)  # it is tried again after a second
+        clock.advance(2)  # the store is retried after a second
         panel.breaker("after").record(Signal(ok=False, count=5))
 
-    between_looks(go, lambda: None, come_back)
-    told = run(*verb, panel=panel)
-    assert told.stderr.count("store redis://db cannot be reached: connection refused") == 1
-    lines = [line for line in told.stdout.splitlines() if line]
+    between_polls(go, lambda: None, come_back)
+    done = run(*verb, panel=panel)
+    assert done.stderr.count("store redis://db cannot be reached: connection refused") == 1
+    lines = [line for line in done.stdout.splitlines() if line]
     assert len(lines) == 2
     assert "before" in lines[0]
     assert "after" in lines[1]

@@ -24,7 +24,7 @@ def rules(*words: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, ["rules", *words], input=stdin, standalone_mode=True)
 
 
-def test_an_allowed_call_is_exit_code_0_and_a_refused_one_1() -> None:
+def test_the_exit_code_is_0_for_an_allowed_call_and_1_for_a_refused_one() -> None:
     good = rules("test", "--command", "git push")
     assert (good.exit_code, good.stdout) == (0, "allowed by 12 rules\n")
     bad = rules("test", "--tool", "Bash", "--command", "git push -f")
@@ -32,7 +32,7 @@ def test_an_allowed_call_is_exit_code_0_and_a_refused_one_1() -> None:
     assert bad.stdout.startswith("refused: rule force-push: git push -f (")
 
 
-def test_a_command_that_the_shell_has_split_is_refused_with_its_quotes() -> None:
+def test_a_command_that_the_shell_split_is_refused_with_the_quoted_form() -> None:
     done = rules("test", "--", "git", "push", "--force")
     assert done.exit_code == 2
     assert "quote it: switchgear rules test 'git push --force'" in done.stderr
@@ -83,7 +83,9 @@ def test_a_call_is_read_from_standard_input(call: dict[str, object]) -> None:
         ('"' + "x" * 4_000_001 + '"', "standard input is"),
     ],
 )
-def test_what_is_no_call_is_exit_code_2_and_one_sentence(stdin: str, message: str) -> None:
+def test_invalid_input_is_refused_in_one_sentence_with_exit_code_2(
+    stdin: str, message: str
+) -> None:
     result = rules("test", stdin=stdin)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -98,9 +100,9 @@ def test_the_rules_in_effect_are_those_of_the_configuration(project: Path) -> No
     assert listed.stdout.startswith("no-curl\n  commands: curl\nprotected: x/**\n")
     assert rules("test", "--command", "curl a.test").exit_code == 1
     assert rules("test", "--command", "git push -f").exit_code == 0
-    told = json.loads(rules("list", "--json").stdout)
-    assert told["rules"] == [{"name": "no-curl", "commands": ["curl"]}]
-    assert str(project / "switchgear.yaml") in told["protected"]
+    data = json.loads(rules("list", "--json").stdout)
+    assert data["rules"] == [{"name": "no-curl", "commands": ["curl"]}]
+    assert str(project / "switchgear.yaml") in data["protected"]
 
 
 def test_no_rules_is_reported(project: Path) -> None:
@@ -116,7 +118,7 @@ def test_the_store_and_the_configuration_in_effect_are_protected(project: Path) 
     assert rules("test", "--config", "own.toml", "--command", "rm state/other").exit_code == 0
 
 
-def test_a_bad_configuration_is_exit_code_2(project: Path) -> None:
+def test_an_invalid_configuration_has_exit_code_2(project: Path) -> None:
     (project / "switchgear.yaml").write_text("rules: {builtin: [secret]}")
     result = rules("test", "--command", "ls")
     assert result.exit_code == 2

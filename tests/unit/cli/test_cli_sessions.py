@@ -48,9 +48,9 @@ class Project:
         return self._ruling(data, session).text
 
     def _ruling(self, data: Data, session: str) -> Ruling:
-        told = {**data, "session_id": session, "cwd": str(self.folder)}
+        event = {**data, "session_id": session, "cwd": str(self.folder)}
         dialect = dialect_of("claude-code")
-        return decide(dialect.read(told), self.known, self.store, dialect.warns)
+        return decide(dialect.read(event), self.known, self.store, dialect.warns)
 
     def work(self, session: str, prompt: str = "fix the parser") -> None:
         self.hear(claude("UserPromptSubmit", prompt=prompt), session)
@@ -59,11 +59,11 @@ class Project:
 
     def spend(self, session: str, micros: int) -> None:
         policy = self.known.policy_for("session/x")
-        told = Record(Signal(ok=True, cost_micros=micros))
-        self.store.apply(f"session/{session}", policy, told, self.store.now_s())
+        message = Record(Signal(ok=True, cost_micros=micros))
+        self.store.apply(f"session/{session}", policy, message, self.store.now_s())
 
     def stop(self, session: str) -> None:
-        """The same failing command until the agent is stopped, past the nudge."""
+        """Repeat a failing command until the agent is stopped, after the nudge."""
         self.work(session)
         for number in range(40):
             if self.hear(before("Bash", {"command": "make"}, f"f{number}"), session) == "stop":
@@ -164,7 +164,7 @@ def test_a_session_in_its_first_call_is_listed_and_can_be_stopped(project: Proje
     assert project.hear(before("Bash", {"command": "ls"}, "t2"), FIRST) == "stop"
 
 
-def test_the_user_s_next_message_lets_it_continue_and_the_agent_s_own_calls_do_not(
+def test_the_user_s_next_message_resumes_a_stopped_session_and_the_agent_s_own_calls_do_not(
     project: Project,
 ) -> None:
     project.stop(FIRST)
@@ -178,14 +178,14 @@ def test_the_user_s_next_message_lets_it_continue_and_the_agent_s_own_calls_do_n
     assert str(row["reason"]).startswith("no evidence since the reset (the same error 4 times")
 
 
-def test_a_reset_by_the_start_of_its_id_lets_it_continue(project: Project) -> None:
+def test_a_reset_by_the_start_of_its_id_resumes_a_session(project: Project) -> None:
     project.stop(FIRST)
     done = run("reset", FIRST[:13], "--why", "I looked at it")
     assert done.exit_code == 0, done.output
     assert project.hear(before("Read", {"file_path": "a"}, "x1"), FIRST) in {"allow", "warn"}
 
 
-def test_resume_by_intervene_lets_it_continue(project: Project) -> None:
+def test_intervene_resumes_a_session(project: Project) -> None:
     project.stop(FIRST)
     done = run("intervene", FIRST, "--do", "resume", "--why", "I looked at it")
     assert done.output == "the agent may continue\n"
@@ -208,7 +208,7 @@ def test_an_ended_session_is_reported_as_ended(project: Project) -> None:
     assert "ended at" in run("intervene", FIRST).output
     refused = run("intervene", FIRST, "--do", "nudge")
     assert refused.exit_code == 2
-    assert "--do nudge is not possible any more" in refused.stderr
+    assert "--do nudge is no longer possible" in refused.stderr
     assert run("sessions").output == (
         "No guarded session is active; 1 ended session: `switchgear sessions --all`.\n"
     )
@@ -262,8 +262,8 @@ def test_an_agent_is_paused_with_what_it_started_and_continued(project: Project)
 def test_a_stop_has_one_text_for_the_agent_and_another_for_people(project: Project) -> None:
     project.stop(FIRST)
     dialect = dialect_of("claude-code")
-    told = {**before("Read", {"file_path": "a"}, "z"), "session_id": FIRST}
-    facts = dialect.read({**told, "cwd": str(project.folder)})
+    event = {**before("Read", {"file_path": "a"}, "z"), "session_id": FIRST}
+    facts = dialect.read({**event, "cwd": str(project.folder)})
     ruling = decide(facts, project.known, project.store, dialect.warns)
     reply = json.loads(dialect.write(ruling, facts).stdout)
     for_agent = reply["hookSpecificOutput"]["permissionDecisionReason"]
@@ -306,7 +306,7 @@ def test_the_end_of_the_time_opens_the_circuit_too(project: Project) -> None:
     assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) in {"allow", "warn"}
 
 
-def test_silence_of_a_paused_agent_is_no_sign(project: Project) -> None:
+def test_silence_of_a_paused_agent_is_not_evidence(project: Project) -> None:
     from switchgear._hooks.session import silence_s  # noqa: PLC0415
 
     notes = Notes(heard_s=0.0, works=True)
@@ -335,12 +335,12 @@ def test_a_session_that_ended_while_stopped_still_shows_why(project: Project) ->
     assert f"continue it with a new message: claude --resume {FIRST}" in listed
     assert rows()[FIRST]["reason"]
     assert rows()[SECOND]["reason"] == ""
-    told = run("intervene", FIRST).output
-    assert f", stopped: {rows()[FIRST]['reason']}"[:60] in told
-    assert f"to continue it: claude --resume {FIRST}" in told
+    output = run("intervene", FIRST).output
+    assert f", stopped: {rows()[FIRST]['reason']}"[:60] in output
+    assert f"to continue it: claude --resume {FIRST}" in output
 
 
-def test_one_ended_session_is_one_and_not_one_of_them(project: Project) -> None:
+def test_one_ended_session_is_reported_in_the_singular(project: Project) -> None:
     project.stop(FIRST)
     project.hear(claude("SessionEnd", reason="other"), FIRST)
     assert "1 ended session, which was stopped: `switchgear" in run("sessions").output
@@ -358,8 +358,8 @@ def test_the_cost_since_a_reset_is_not_shown_as_that_of_the_session(project: Pro
 def test_a_hint_for_an_agent_that_is_not_stuck_does_not_call_it_stuck(project: Project) -> None:
     project.work(FIRST)
     assert run("intervene", FIRST, "--do", "nudge", "--hint", "Use b.txt").exit_code == 0
-    (told,) = Notes.load(note_of(project)).pending
-    assert told == "Switchgear: a hint from your operator: Use b.txt"
+    (hint,) = Notes.load(note_of(project)).pending
+    assert hint == "Switchgear: a hint from your operator: Use b.txt"
     shown = " ".join(run("events", f"session/{FIRST}").output.split())
     assert 'nudge: hint "Use b.txt", requested by' in shown
 
@@ -459,7 +459,7 @@ def test_a_session_without_recent_events_is_left_out_too(
     assert f"session/{FIRST}" not in run("status").output
 
 
-def test_a_session_of_no_batch_is_not_offered_to_continue_one(project: Project) -> None:
+def test_a_session_without_a_batch_gets_no_offer_to_continue_a_batch(project: Project) -> None:
     project.stop(FIRST)
     block = run("intervene", FIRST).output
     assert "[Abort task]         - Mark failed, stop agent" in block

@@ -29,7 +29,7 @@ class Shell:
         self.panel.breaker(name).record(Signal(ok=ok, count=count, error=error))
 
     def run(self, *args: str, **env: str) -> Result:
-        # Workers of a parallel test run are told a width of their own.
+        # Workers of a parallel test run have COLUMNS set.
         return CliRunner().invoke(main, args, obj=self.panel, env={"COLUMNS": "", **env})
 
 
@@ -80,7 +80,7 @@ def test_show_keeps_labels_and_values_apart(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("verb", ["status", "show", "events", "watch", "check"])
-def test_hostile_names_and_errors_do_nothing_to_the_terminal(shell: Shell, verb: str) -> None:
+def test_hostile_names_and_errors_do_not_control_the_terminal(shell: Shell, verb: str) -> None:
     shell.record(HOSTILE, count=5, error="\x1b]0;owned\x07\r[bold]boo")
     arguments = {"show": [HOSTILE], "check": [HOSTILE], "watch": ["--times", "1"]}
     output = shell.run(verb, *arguments.get(verb, []), FORCE_COLOR="").output
@@ -108,7 +108,7 @@ def test_the_last_of_no_incidents_is_reported(shell: Shell) -> None:
 def test_heat_is_at_most_1_in_json(shell: Shell) -> None:
     shell.record("api", ok=True)
     shell.run("hold", "closed", "api", "--why", "it must go on")
-    shell.record("api", count=9)  # of 5
+    shell.record("api", count=9)  # the threshold is 5
     for command in ("status api", "show api", "check api", "record api failure"):
         found = json.loads(shell.run(*command.split(), "--json").output)
         row = found[0] if isinstance(found, list) else found
@@ -189,11 +189,11 @@ def test_watching_in_a_pipe_prints_a_line_for_each_circuit_that_changed(shell: S
 
 
 @pytest.mark.parametrize("interval", ["0", "-1", "nan", "x"])
-def test_an_interval_must_be_above_nothing(shell: Shell, interval: str) -> None:
+def test_an_interval_must_be_above_0(shell: Shell, interval: str) -> None:
     assert shell.run("watch", "--times", "1", "--interval", interval).exit_code == 2
 
 
-def test_show_of_a_half_open_circuit_includes_the_probe_under_way(shell: Shell) -> None:
+def test_show_of_a_half_open_circuit_includes_the_probe_in_progress(shell: Shell) -> None:
     shell.record("a", count=5)
     shell.clock.advance(60)
     assert "now: the next call is the probe" in shell.run("show", "a").output

@@ -1,4 +1,4 @@
-"""Texts of agents are shown and never obeyed; times, money and heat read as a person reads them."""
+"""Texts of agents never control the terminal; times, money and heat are readable."""
 
 import io
 
@@ -23,7 +23,7 @@ from switchgear._text.formats import dollars, percent
 
 
 @given(st.text())
-def test_what_is_shown_has_nothing_that_a_terminal_obeys(text: str) -> None:
+def test_shown_texts_contain_no_control_characters(text: str) -> None:
     assert clean(text).isprintable()
 
 
@@ -37,7 +37,7 @@ def test_what_is_shown_has_nothing_that_a_terminal_obeys(text: str) -> None:
         ("[red]x[/red]", "[red]x[/red]"),
     ],
 )
-def test_what_is_not_printable_is_seen_as_an_escape(hostile: str, shown: str) -> None:
+def test_characters_that_are_not_printable_are_shown_as_escapes(hostile: str, shown: str) -> None:
     assert clean(hostile) == shown
 
 
@@ -46,7 +46,7 @@ def test_a_fitted_text_takes_exactly_its_columns(text: str, width: int) -> None:
     assert cell_len(fitted(clean(text), width, UNICODE)) == width
 
 
-def test_a_long_name_loses_its_middle_because_the_ends_distinguish_names() -> None:
+def test_a_long_name_is_shortened_in_the_middle_because_the_ends_distinguish_names() -> None:
     assert fitted("provider/anthropic/claude", 13, UNICODE) == "provid…claude"
 
 
@@ -68,7 +68,7 @@ def test_symbols_are_those_that_the_encoding_has() -> None:
     assert "".join(ASCII).isascii()
 
 
-def test_a_bar_is_full_only_at_the_trip_and_empty_only_at_nothing() -> None:
+def test_a_bar_is_full_only_at_a_trip_and_empty_only_at_0() -> None:
     assert bar(0.0, 8, ASCII) == "........"
     assert bar(0.001, 8, ASCII) == "#......."
     assert bar(0.999, 8, ASCII) == "#######."
@@ -102,13 +102,13 @@ def test_a_number_and_its_unit_stay_in_one_line(width: int) -> None:
 
 
 class Tty(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that looks like a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_messages_are_broken_between_words_at_a_terminal_and_nowhere_else(
+def test_messages_are_wrapped_between_words_only_at_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "the circuit is open and a reason\n- a way out that is rather long"
@@ -124,12 +124,14 @@ def test_messages_are_broken_between_words_at_a_terminal_and_nowhere_else(
     assert pipe.getvalue() == f"{text}\n"
 
 
-def test_a_text_that_is_too_long_is_cut_behind_a_word() -> None:
+def test_a_text_that_is_too_long_is_cut_after_a_word() -> None:
     assert clean("alpha beta gamma delta", 16) == "alpha beta..."
     assert clean("x" * 40, 10) == "x" * 7 + "..."
     assert clean("short", 5) == "short"
 
 
-def test_a_sentence_has_its_ways_out_as_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lines_of_a_message_that_say_what_to_do_have_no_prefix(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Fail("it cannot be done\n- do this\n- or that").show()
     assert capsys.readouterr().err == "switchgear: it cannot be done\n- do this\n- or that\n"

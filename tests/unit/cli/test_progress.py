@@ -1,4 +1,4 @@
-"""Long commands show their progress, only on a terminal; texts are cut between words."""
+"""Long commands show their progress, but only at a terminal; texts are cut between words."""
 
 import io
 import json
@@ -38,19 +38,19 @@ def recordings(folder: Path, files: int = 3) -> Path:
 
 
 @pytest.mark.parametrize("jobs", [None, 2])
-def test_what_is_done_grows_to_all_that_there_is(tmp_path: Path, jobs: int | None) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_grows_up_to_the_total(tmp_path: Path, jobs: int | None) -> None:
+    reported: list[tuple[int, int]] = []
     read = Recordings(
-        (str(recordings(tmp_path)),), jobs=jobs, progress=lambda *pair: told.append(pair)
+        (str(recordings(tmp_path)),), jobs=jobs, progress=lambda *pair: reported.append(pair)
     )
     task = Judging((Named("ledger", preset_policy("ledger")),)).row
     rows = list(each_run(read, task, RecordingTally()))
     total = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert rows
-    assert told[0] == (0, total)
-    assert told[-1] == (total, total)
-    assert told == sorted(told)
-    assert len(told) > 4
+    assert reported[0] == (0, total)
+    assert reported[-1] == (total, total)
+    assert reported == sorted(reported)
+    assert len(reported) > 4
 
 
 def test_a_terminal_gets_a_bar_with_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_with_an_estimate(monkeypatch: pytest.MonkeyPatch)
     assert "left" in stream.getvalue()
 
 
-def test_the_estimate_is_about_all_passes() -> None:
+def test_the_bar_covers_all_passes() -> None:
     shown: list[float] = []
 
     class Bar:

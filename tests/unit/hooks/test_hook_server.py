@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from switchgear._cli.serve import read_or_make_token, serve
+from switchgear._cli.serve import read_or_create_token, serve
 from switchgear._hooks import server as serving
 from switchgear._hooks.command import AGENTS
 from switchgear._hooks.handler import MAX_INPUT_BYTES, answer
@@ -266,10 +266,10 @@ def test_a_server_without_a_token_is_not_made(tmp_path: Path) -> None:
 
 def test_a_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
     place = tmp_path / "deep" / "serve.token"
-    token = read_or_make_token(str(place))
+    token = read_or_create_token(str(place))
     assert len(token) >= 32
     assert place.stat().st_mode & 0o777 == 0o600
-    assert read_or_make_token(str(place)) == token
+    assert read_or_create_token(str(place)) == token
 
 
 def test_a_port_that_is_taken_is_a_sentence(

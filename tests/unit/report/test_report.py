@@ -1,4 +1,4 @@
-"""The report of a run: complete, one file, readable without a script, and deaf to what it quotes."""
+"""The report of a run: complete, one file without scripts, and safe whatever text it quotes."""
 
 import json
 import os
@@ -24,7 +24,7 @@ VOID = {"meta", "br", "col"}
 
 
 class Reader(HTMLParser):
-    """Reads a page and keeps what is in it; raises where it is not well-formed."""
+    """Parses a page and collects its content. Raises if the page is not well-formed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -62,7 +62,7 @@ class Reader(HTMLParser):
 
 
 def check_harmless(text: str) -> Reader:
-    """Nothing in it runs, loads or leads anywhere outside."""
+    """Assert that the page runs no scripts, loads no resources and links to nothing outside."""
     read = Reader(text)
     for tag, attributes in read.tags:
         assert tag not in {"script", "iframe", "object", "embed", "link", "img", "form", "base"}
@@ -76,7 +76,7 @@ def check_harmless(text: str) -> Reader:
     return read
 
 
-def test_every_iteration_is_there_with_its_outcome_cost_and_error() -> None:
+def test_every_iteration_is_shown_with_its_outcome_cost_and_error() -> None:
     lines = [facts(n) for n in range(1, 6)]
     lines += [facts(n, outcome="failed", error=f"Error number {n}") for n in range(6, 9)]
     read = check_harmless(page(run(end=end()), lines))
@@ -87,7 +87,7 @@ def test_every_iteration_is_there_with_its_outcome_cost_and_error() -> None:
     assert sum(tag == "details" for tag, _ in read.tags) == 8 + 1, "and the options"
 
 
-def test_it_shows_the_end_the_reason_what_was_kept_and_how_to_continue() -> None:
+def test_the_page_shows_the_end_the_reason_the_kept_work_and_how_to_continue() -> None:
     read = Reader(page(run(end=end(), readings=readings(0.6)), [facts()]))
     for said in (
         "circuit_breaker",
@@ -111,7 +111,7 @@ def test_a_completed_run_has_no_partial_work_and_nothing_to_continue_with() -> N
     assert "go on" not in read.text.lower()
 
 
-def test_evidence_that_a_detector_holds_is_reported_once() -> None:
+def test_evidence_of_a_detector_is_shown_once() -> None:
     held = readings(1.0, "three in a row")
     text = page(run(end=end(evidence=[held[0]["reason"]]), readings=held), [])
     assert Reader(text).text.count("consecutive_failures: three in a row") == 1
@@ -119,14 +119,14 @@ def test_evidence_that_a_detector_holds_is_reported_once() -> None:
 
 def test_a_nudge_is_quoted_and_marked_in_the_timeline() -> None:
     quiet = Reader(page(run(), [facts(1), facts(2)]))
-    told = Reader(page(run(), [facts(1), facts(2, nudge="- 2 failures in a row (threshold 3)")]))
+    nudged = Reader(page(run(), [facts(1), facts(2, nudge="- 2 failures in a row (threshold 3)")]))
     assert "Nudges" not in quiet.text
     assert "▼" not in quiet.text
-    assert "- 2 failures in a row (threshold 3)" in told.text
-    assert told.text.count("▼") == 2, "in the drawing and in its legend"
+    assert "- 2 failures in a row (threshold 3)" in nudged.text
+    assert nudged.text.count("▼") == 2, "in the drawing and in its legend"
 
 
-def test_the_budget_is_a_line_only_where_there_is_one() -> None:
+def test_the_chart_has_a_line_for_the_budget_only_if_there_is_one() -> None:
     options = {"budget_micros": 2_000_000}
     assert "budget $2.00" in Reader(page(run(options=options), [facts()])).text
     assert "budget $" not in Reader(page(run(), [facts()])).text
@@ -134,13 +134,13 @@ def test_the_budget_is_a_line_only_where_there_is_one() -> None:
     assert "budget $3.00" in Reader(page(held, [facts()])).text
 
 
-def test_an_unknown_price_is_reported_and_not_taken_for_nothing() -> None:
+def test_an_unknown_cost_is_shown_as_unknown_and_not_as_0() -> None:
     read = Reader(page(run(), [facts(cost_micros=None)]))
     assert "unknown cost" in read.text
     assert "iteration 1: unknown cost" in read.titles
 
 
-def test_what_never_reached_its_provider_is_not_of_unknown_price() -> None:
+def test_an_iteration_that_never_reached_its_provider_has_no_unknown_cost() -> None:
     none = {"input": 0, "output": 0}
     lost = facts(outcome="provider", cost_micros=None, tokens=none)
     assert "price unknown" not in Reader(page(run(), [lost])).text
@@ -165,13 +165,13 @@ def test_each_outcome_and_phase_has_its_own_look() -> None:
     assert len(lamps) == 3
 
 
-def test_a_run_without_an_iteration_and_one_that_continues_can_be_reported() -> None:
+def test_runs_without_iterations_and_active_runs_have_a_report() -> None:
     read = check_harmless(page(run(), []))
     assert "No iteration was finished." in read.text
     assert "This run has not ended, or was broken off." in read.text
 
 
-def test_a_thousand_iterations_are_all_there_and_the_axis_can_be_read() -> None:
+def test_a_thousand_iterations_are_all_shown_and_the_axis_is_readable() -> None:
     text = page(run(), [facts(n) for n in range(1, 1001)])
     read = check_harmless(text)
     assert len(read.ids()) == 1000
@@ -204,7 +204,7 @@ HOSTILE = st.one_of(
 
 @given(HOSTILE)
 def test_no_text_of_an_agent_becomes_part_of_the_page(text: str) -> None:
-    """Everything that a text could be put into, at once."""
+    """Put the text into every field of the record at once."""
     line = facts(
         outcome=text,
         phase=text,
@@ -234,7 +234,7 @@ def test_no_text_of_an_agent_becomes_part_of_the_page(text: str) -> None:
     assert len(text.split()) != 1 or not text.isprintable() or printable in found
 
 
-def test_a_text_in_an_attribute_cannot_leave_it() -> None:
+def test_a_text_in_an_attribute_is_escaped() -> None:
     (tag, attributes), *others = Reader(element("p", title="\"'><b>", class_=None)).tags
     assert (tag, attributes) == ("p", {"title": "\"'><b>"})
     assert others == []
@@ -252,7 +252,7 @@ JUNK = st.recursive(
 
 
 @given(st.data())
-def test_a_record_that_holds_anything_can_be_reported(data: st.DataObject) -> None:
+def test_a_record_with_any_values_has_a_report(data: st.DataObject) -> None:
     line, whole = facts(), run(end=end())
     for record in (line, whole, whole["end"], whole["state"], whole["end"]["checkpoint"]):
         for key in data.draw(st.lists(st.sampled_from(sorted(record)), max_size=4)):
@@ -275,7 +275,7 @@ def record(tmp_path: Path, **changed: Any) -> RunFolder:
     return made
 
 
-def test_it_is_one_file_for_the_user_only_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_the_report_is_one_file_that_only_the_user_can_read(tmp_path: Path) -> None:
     made = record(tmp_path)
     place = write_report(made)
     assert place == made.path / "report.html"
@@ -287,7 +287,7 @@ def test_it_is_one_file_for_the_user_only_and_nothing_is_left_beside_it(tmp_path
     }
 
 
-def test_what_cannot_be_read_leaves_the_old_report_in_place(tmp_path: Path) -> None:
+def test_an_unreadable_run_keeps_its_old_report(tmp_path: Path) -> None:
     made = record(tmp_path)
     before = write_report(made).read_text(encoding="utf-8")
     (made.path / "run.json").write_text("{", encoding="ascii")
@@ -296,12 +296,12 @@ def test_what_cannot_be_read_leaves_the_old_report_in_place(tmp_path: Path) -> N
     assert (made.path / "report.html").read_text(encoding="utf-8") == before
 
 
-def test_texts_that_no_encoding_has_are_written_anyway(tmp_path: Path) -> None:
+def test_texts_that_cannot_be_encoded_are_escaped(tmp_path: Path) -> None:
     made = record(tmp_path, task="lost \ud800 half")
     assert "lost \\ud800 half" in write_report(made).read_text(encoding="utf-8")
 
 
-def test_a_link_that_an_agent_put_in_its_place_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_report_is_not_followed(tmp_path: Path) -> None:
     made = record(tmp_path)
     precious = tmp_path / "precious"
     precious.write_text("as it was", encoding="ascii")
@@ -312,7 +312,7 @@ def test_a_link_that_an_agent_put_in_its_place_is_not_followed(tmp_path: Path) -
     assert precious.read_text(encoding="ascii") == "as it was"
 
 
-def test_the_verb_writes_it_again_and_prints_its_path(
+def test_runs_report_writes_the_report_again_and_prints_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = record(tmp_path)

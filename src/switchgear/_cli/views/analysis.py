@@ -21,7 +21,7 @@ _STYLES = {GuardStatus.OK: "green", GuardStatus.FAILED: "bold red", GuardStatus.
 
 
 def show_selftest(rows: list[GuardRow]) -> None:
-    """A line for each guard; where it does not fire, the reason below it; then the sum."""
+    """A line for each guard, with the reason below it if it does not fire; then the totals."""
     screen = Screen()
     signs = screen.signs
     marks = dict(zip(_STYLES, (signs.good, signs.bad, signs.dot), strict=True))
@@ -36,7 +36,7 @@ def show_selftest(rows: list[GuardRow]) -> None:
         if row.status is not GuardStatus.OK or (screen.width or 0) >= WIDE:
             why = f"{'':{margin}}   {row.status}: {clean(row.reason, 600)}"
             screen.line(Text(why, "" if row.status is GuardStatus.FAILED else "dim"), margin + 3)
-    _sum(screen, rows)
+    _show_totals(screen, rows)
 
 
 def _cells(row: GuardRow, screen: Screen, *, stacked: bool) -> str:
@@ -49,17 +49,17 @@ def _cells(row: GuardRow, screen: Screen, *, stacked: bool) -> str:
     return " ".join(fitted(cell, width, screen.signs) for cell, width in pairs).rstrip()
 
 
-def _sum(screen: Screen, rows: list[GuardRow]) -> None:
+def _show_totals(screen: Screen, rows: list[GuardRow]) -> None:
     stopped = sum(row.status is GuardStatus.OK and row.signals > 0 for row in rows)
-    bad, left = (
+    failed, skipped = (
         sum(row.status is status for row in rows)
         for status in (GuardStatus.FAILED, GuardStatus.SKIPPED)
     )
     summary = f"{plural(stopped, 'attack')} stopped"
-    summary += f", {plural(bad, 'guard')} cannot fire" if bad else ", every guard fires"
-    summary += f", {left:,} not tried" if left else ""
+    summary += f", {plural(failed, 'guard')} cannot fire" if failed else ", every guard fires"
+    summary += f", {skipped:,} skipped" if skipped else ""
     screen.line()
-    screen.line(Text(summary, "bold red" if bad else "bold"))
+    screen.line(Text(summary, "bold red" if failed else "bold"))
 
 
 BLOCKS, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
@@ -90,7 +90,7 @@ def show_simulation(result: Result, source: str) -> None:
 
 
 def plots(result: Result, *, has_blocks: bool, width: int | None) -> list[str]:
-    """How many calls were made, wasted and refused in each slot of time, on both sides."""
+    """The calls made, wasted and refused in each slot of time, without and with breakers."""
     signs = BLOCKS if has_blocks else PLAIN
     room = SLOTS if width is None else max(min(SLOTS, width - _TAG), 10)
     rows = []
@@ -100,18 +100,18 @@ def plots(result: Result, *, has_blocks: bool, width: int | None) -> list[str]:
         if any(tally.refused):
             rows.append((f"{'':<8}refused", tally.refused))
     most = max(max(counts) for _, counts in rows)
-    found = [f"{name:<{_TAG}}{spark(counts, most, signs, room)}" for name, counts in rows]
+    lines = [f"{name:<{_TAG}}{spark(counts, most, signs, room)}" for name, counts in rows]
     end = duration(result.world.length_s)
-    return [*found, f"{'':<{_TAG}}0{end:>{room - 1}}"]
+    return [*lines, f"{'':<{_TAG}}0{end:>{room - 1}}"]
 
 
 def spark(counts: Sequence[int], most: int, signs: str, width: int) -> str:
-    """Counts as signs of rising height; what is not nothing is seen.
+    """Counts as symbols of rising height; every count above 0 is visible.
 
     >>> spark([0, 1, 50, 100], 100, " .:-=+*#@", 4)
     ' .=@'
     """
-    # With fewer columns than slots, a column is the highest of its slots.
+    # With fewer columns than slots, a column shows its highest slot.
     edges = [place * len(counts) // width for place in range(width + 1)]
     highest = [max(counts[low:high]) for low, high in zip(edges, edges[1:], strict=False)]
     top = len(signs) - 1
@@ -150,17 +150,17 @@ def _table(screen: Screen, found: BacktestFindings) -> None:
         [counts.policy, *(text for _, text in policy_facts(counts))] for counts in found.counts
     ]
     labels = ["", *(label for label, _ in policy_facts(found.counts[0]))]
-    wide = [max(len(cell) for cell in column) for column in cells]
-    narrow = screen.width is not None and _LABEL + sum(wide) + 3 * len(wide) > screen.width
+    widths = [max(len(cell) for cell in column) for column in cells]
+    is_narrow = screen.width is not None and _LABEL + sum(widths) + 3 * len(widths) > screen.width
     for place, label in enumerate(labels):
         values = [column[place] for column in cells]
-        if narrow and len(values) > 1:
+        if is_narrow and len(values) > 1:
             if label:
                 screen.line(Text(label, "dim"))
                 for column in cells:
                     screen.line(f"  {clean(column[0], 40)}: {column[place]}", 4)
             continue
-        padded = "   ".join(value.ljust(width) for value, width in zip(values, wide, strict=True))
+        padded = "   ".join(value.ljust(width) for value, width in zip(values, widths, strict=True))
         style = "bold" if not label else ""
         screen.line(Text.assemble((f"{label:{_LABEL}}", "dim"), (padded.rstrip(), style)), _LABEL)
 
@@ -175,36 +175,37 @@ def _runs(screen: Screen, found: BacktestFindings, limit: int) -> None:
     more = f" (the first {len(shown):,} of {total:,})" if total > len(shown) else ""
     screen.line(Text(f"{found.noun.capitalize()}s that would be stopped{more}", "bold"))
     for row in shown:
-        _print_run(screen, row, named=len(found.counts) > 1)
+        _show_run(screen, row, with_policy=len(found.counts) > 1)
 
 
-def _print_run(screen: Screen, row: RunRow, *, named: bool) -> None:
+def _show_run(screen: Screen, row: RunRow, *, with_policy: bool) -> None:
     run = row.run
-    how = {True: "solved: a false stop", False: "unsolved", None: "outcome unknown"}[run.solved]
+    outcome = {True: "solved: a false stop", False: "unsolved", None: "outcome unknown"}[run.solved]
     if run.outcome_from == "inferred":
-        how = f"{how} (inferred, {run.confidence or 0.5:.0%}: {clean(run.outcome_how, 120)})"
+        inferred = f"inferred, {run.confidence or 0.5:.0%}: {clean(run.outcome_how, 120)}"
+        outcome = f"{outcome} ({inferred})"
     style = "red" if run.solved else "green" if run.solved is False else ""
     width = min((screen.width or 120) - 4, 100)
     name = fitted(clean(run.id, 200), min(len(run.id), width), screen.signs)
-    screen.line(Text.assemble((f"  {name}", "bold"), "  ", (how, style)), 4)
+    screen.line(Text.assemble((f"  {name}", "bold"), "  ", (outcome, style)), 4)
     stops = [judged for judged in row.judged if judged.stopped]
     for judged in stops:
-        _stop(screen, row, judged, named=named)
+        _show_stop(screen, row, judged, with_policy=with_policy)
+    signs = {True: screen.signs.good, False: screen.signs.bad, None: screen.signs.dot}
     for step in stops[-1].evidence[-3:] if stops else ():
-        outcome = {True: screen.signs.good, False: screen.signs.bad, None: screen.signs.dot}
         action = f"{step.tool} {step.args}".strip() or step.thought
         result = f" {screen.signs.arrow} {step.told}" if step.told else ""
-        line = clean(f"{step.number}: {outcome[step.ok]} {action}{result}", 160)
+        line = clean(f"{step.number}: {signs[step.ok]} {action}{result}", 160)
         screen.line(Text(f"      {line}", "dim"), 8)
 
 
-def _stop(screen: Screen, row: RunRow, judged: Judged, *, named: bool) -> None:
-    who = f"{clean(judged.policy, 40)}: " if named else ""
+def _show_stop(screen: Screen, row: RunRow, judged: Judged, *, with_policy: bool) -> None:
+    policy = f"{clean(judged.policy, 40)}: " if with_policy else ""
     saved = plural(judged.saved_steps, "step")
     cost = "" if not judged.saved_micros else f", {dollars(judged.saved_micros)}"
     warned = f", warned after {judged.warned_at:,}" if judged.warned_at is not None else ""
     where = f"after step {judged.tripped_at:,} of {row.run.steps:,}{warned}; saves {saved}{cost}"
-    screen.line(f"    {who}{where}", 6)
+    screen.line(f"    {policy}{where}", 6)
     screen.line(f"    {screen.signs.corner} {clean(judged.reason, 300)}", 6)
 
 
@@ -216,9 +217,9 @@ def _remarks(screen: Screen, found: BacktestFindings) -> None:
         if counts.policy in MEASURED and found.runs
     ]
     if found.unmatched:
-        named = clean(", ".join(sorted(found.unmatched)[:3]), 200)
-        many = plural(len(found.unmatched), "outcome")
-        remarks.append(f"{many} of --outcomes without a run of that id or task: {named}")
+        names = clean(", ".join(sorted(found.unmatched)[:3]), 200)
+        count = plural(len(found.unmatched), "outcome")
+        remarks.append(f"{count} of --outcomes without a run of that id or task: {names}")
     if found.untimed:
         remarks.append(
             f"{plural(found.untimed, 'run')} without times: steps are assumed to be 1 s apart"
@@ -226,13 +227,13 @@ def _remarks(screen: Screen, found: BacktestFindings) -> None:
     if tally.empty:
         remarks.append(f"{plural(tally.empty, 'session')} in which the agent did nothing")
     if tally.unknown:
-        named = ", ".join(f"{name} {count:,}" for name, count in tally.unknown.most_common(5))
-        many = plural(sum(tally.unknown.values()), "line")
-        remarks.append(f"{many} not understood: {clean(named, 300)}")
+        kinds = ", ".join(f"{name} {times:,}" for name, times in tally.unknown.most_common(5))
+        count = plural(sum(tally.unknown.values()), "line")
+        remarks.append(f"{count} not understood: {clean(kinds, 300)}")
     if tally.problem_count:
-        many = plural(tally.problem_count, "file")
+        count = plural(tally.problem_count, "file")
         first = f" (the first {_SHOWN_PROBLEMS})" if tally.problem_count > _SHOWN_PROBLEMS else ""
-        remarks.append(f"{many} not read{first}:")
+        remarks.append(f"{count} not read{first}:")
     if remarks:
         screen.line()
     for remark in remarks:

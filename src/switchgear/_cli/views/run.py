@@ -212,7 +212,7 @@ def _nudge(run: dict[str, Any]) -> str:
 
 
 def one_line(text: str, longest: int = 300) -> str:
-    """A text as one line without control characters."""
+    """The text as one line without control characters."""
     return clean(" ".join(text[: 4 * longest].split()), longest)
 
 

@@ -58,7 +58,7 @@ class Screen:
 
 
 def wrapped(text: Text, width: int | None, indent: int) -> list[Text]:
-    """A text in lines of that width; all but the first are indented."""
+    """The text in lines of at most `width` columns; all but the first are indented."""
     if width is None or cell_len(text.plain) <= width:
         return [text]
     indent = min(indent, width * 2 // 3)
@@ -76,7 +76,7 @@ def wrapped(text: Text, width: int | None, indent: int) -> list[Text]:
 
 
 def fitted(text: str, width: int, signs: Signs) -> str:
-    """A text in exactly this many columns; a longer one is shortened in the middle."""
+    """The text in exactly `width` columns; a longer text is shortened in the middle."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     dots = signs.dots if width > cell_len(signs.dots) + 1 else ""

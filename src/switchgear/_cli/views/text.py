@@ -1,4 +1,4 @@
-"""Texts for the terminal: escaping of what agents wrote, times, and the symbols that are drawn.
+"""Text for the terminal: escaping, wrapping, times, and the symbols that the views draw.
 
 Names, errors and reasons come from agents and providers. Characters that are not printable are shown
 as escapes, so that a terminal does not interpret them.
@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 from typing import IO, NamedTuple
 
 LONGEST = 400
-"""Characters shown of one text."""
+"""How many characters of a string are shown by default."""
 
 
 class Signs(NamedTuple):
