@@ -62,7 +62,7 @@ def test_every_command_that_a_page_shows_exists(page: Path) -> None:
     assert not wrong
 
 
-def test_a_wrong_verb_and_a_wrong_option_are_noticed() -> None:
+def test_a_wrong_verb_and_a_wrong_option_are_detected() -> None:
     page = "```sh\nswitchgear shw x   # look\n```\nSay `switchgear run x --agnet claude` or\n`switchgear\nstatus --all`."
     assert [problem_with(command) for command in commands_of(page)] == [
         "there is no verb 'shw'",

@@ -84,7 +84,7 @@ MEASURED = (
 
 
 @pytest.mark.parametrize(("name", "what"), MEASURED)
-def test_what_was_measured_stands_on_its_page(name: str, what: str) -> None:
+def test_measured_results_are_on_their_page(name: str, what: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
     block = re.search(rf"<!-- {what}:begin -->(.*?)<!-- {what}:end -->", page, re.DOTALL)
     assert block, f"{name} has lost its block {what}:begin"
@@ -103,7 +103,7 @@ def test_every_measure_of_the_benchmark_is_described() -> None:
         assert not missing, f"{name} does not name the measures {missing}"
 
 
-def test_the_results_of_a_benchmark_are_pasted_whole() -> None:
+def test_the_results_of_a_benchmark_are_pasted_completely() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
     results = (
         "CPython 3 on a machine. switchgear 0.1.0.\n\nHow to read it.\n\n"
@@ -358,7 +358,7 @@ def test_every_error_message_is_explained_in_troubleshooting() -> None:
     assert not missing, "docs/troubleshooting.md does not explain:\n" + "\n".join(missing)
 
 
-def test_everything_that_a_redis_server_may_object_to_is_explained_in_troubleshooting() -> None:
+def test_every_error_of_a_redis_server_is_explained_in_troubleshooting() -> None:
     page = " ".join((DOCS / "troubleshooting.md").read_text(encoding="utf-8").split())
     missing = [why for _, _, why, _ in BY_WORD if why not in page]
     assert not missing, f"docs/troubleshooting.md does not explain {missing}"

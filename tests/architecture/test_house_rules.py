@@ -231,7 +231,7 @@ def test_hooks_replace_no_module_of_python(switch: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_the_tests_that_are_left_to_stress_exist() -> None:
+def test_the_tests_that_run_only_under_stress_exist() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     missing = [name for name in KEPT if not any(f"def {name}(" in text for text in texts)]
     assert not missing, f"tests/depth.py names tests that are gone: {missing}"

@@ -30,7 +30,7 @@ for target in sys.argv[1:]:
 """
 
 
-def test_every_lazy_import_of_the_command_works_as_the_first_one() -> None:
+def test_every_lazy_import_of_the_command_works_if_it_is_the_first_import() -> None:
     found: dict[str, set[str]] = {}
     for place, _ in VERBS.values():
         module, _, verb = place.partition(".")

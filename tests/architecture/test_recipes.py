@@ -160,7 +160,7 @@ print(breaker.state)
     assert run(package, tmp_path, sys.executable, "-c", script).strip().endswith("open")
 
 
-def test_the_laws_of_detectors_hold_for_the_one_of_the_recipe(
+def test_the_detector_of_the_recipe_obeys_the_laws_of_detectors(
     package: Path, tmp_path: Path
 ) -> None:
     (package / "_detectors" / "total_failures.py").write_text(code("Add a detector", "python")[0])

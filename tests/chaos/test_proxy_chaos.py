@@ -57,7 +57,7 @@ def stream_until(release: threading.Event) -> object:
     return speak
 
 
-def test_an_upstream_that_is_killed_mid_stream_is_charged_for_what_came_and_no_more() -> None:
+def test_an_upstream_that_is_killed_mid_stream_is_charged_for_the_received_part_only() -> None:
     def speak(client: socket.socket, _: Heard) -> None:
         client.sendall(HEAD + message_stream(cut=True))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

@@ -122,7 +122,7 @@ def test_a_store_returns_the_same_results_as_memory(
 
 
 @pytest.mark.parametrize("place", [place for place in BACKENDS if place != "memory"])
-def test_two_handles_that_take_turns_are_one_store(place: str, tmp_path: Path) -> None:
+def test_two_handles_used_in_turn_behave_as_one_store(place: str, tmp_path: Path) -> None:
     chance = random.Random(7)
     with ExitStack() as places:
         alone = places.enter_context(BACKENDS["memory"](tmp_path)).open()

@@ -28,7 +28,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(
     assert tell(store).totals.failed == 2
 
 
-def test_a_url_brings_tls_and_a_password(tmp_path: Path) -> None:
+def test_a_url_may_set_tls_and_a_password(tmp_path: Path) -> None:
     made = servers.certificates.made_in(tmp_path)
     with (
         running("--requirepass", "s3cr3t/@:") as server,
@@ -55,7 +55,7 @@ def test_a_wrong_or_missing_password_is_reported_and_never_shown(login: str) -> 
         assert "wr0ng" not in text
 
 
-def test_a_socket_file_serves_as_well(tmp_path: Path) -> None:
+def test_a_socket_file_works_too(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with running("--unixsocket", str(path)):
         store = RedisStore(f"unix://{path}")
@@ -142,7 +142,7 @@ def test_a_connection_that_the_server_has_closed_is_replaced_before_it_is_used(
     assert receipts == 1, "of the last message: none was in doubt"
 
 
-def test_threads_that_begin_at_the_same_time_share_one_client(
+def test_threads_that_start_at_the_same_time_share_one_client(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The redis package closes the connections of a client that nothing refers to."""

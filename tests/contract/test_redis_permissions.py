@@ -111,7 +111,7 @@ def site(kind: str) -> Iterator[tuple[str, list[Server], tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("kind", ["server", "cluster"])
-def test_what_is_documented_is_enough_and_nothing_of_it_too_much(kind: str) -> None:
+def test_the_documented_permissions_are_sufficient_and_necessary(kind: str) -> None:
     with site(kind) as (url, nodes, commands):
         make_user(nodes, commands)
         do_everything(as_user(url))
@@ -119,7 +119,7 @@ def test_what_is_documented_is_enough_and_nothing_of_it_too_much(kind: str) -> N
         assert {command.split("|")[0] for command in commands} - used(nodes) == set()
 
 
-def test_a_missing_permission_is_reported_with_all_that_are_needed() -> None:
+def test_a_missing_permission_is_reported_with_all_required_ones() -> None:
     with running() as server:
         make_user([server], [command for command in COMMANDS if command != "XADD"])
         store = RedisStore(as_user(server.url))
@@ -130,7 +130,7 @@ def test_a_missing_permission_is_reported_with_all_that_are_needed() -> None:
         store.close()
 
 
-def test_the_documentation_lists_the_same() -> None:
+def test_the_documentation_lists_the_same_permissions() -> None:
     rules = DOCS.read_text()
     needed = " ".join(f"+{command.lower()}" for command in COMMANDS)
     more = " ".join(f"+{command.lower()}" for command in CLUSTER_COMMANDS)

@@ -152,7 +152,7 @@ def test_tasks_run_in_order_and_end_in_a_table(project: Project) -> None:
     assert end.endswith("done: 3 of 3 tasks done, unknown cost")
 
 
-def test_a_failure_blocks_what_needs_it_and_reports_it(project: Project) -> None:
+def test_a_failure_blocks_its_dependents_and_is_reported(project: Project) -> None:
     bad = "fail('Error: boom')"
     project.tasks(a=f"max_iterations: 1 | {bad}", b=f"needs: [a] | {DONE}", c=DONE)
     result = project.json()
@@ -163,7 +163,9 @@ def test_a_failure_blocks_what_needs_it_and_reports_it(project: Project) -> None
     assert result["resume"].endswith(f"--resume {result['batch']}")
 
 
-def test_parallel_tasks_have_worktrees_and_what_needs_both_finds_both(project: Project) -> None:
+def test_parallel_tasks_have_worktrees_and_their_dependent_has_both_results(
+    project: Project,
+) -> None:
     meet = "(here / f'here-{name}').touch(); until(here / f'here-{other}')"
     told = "(here / 'told').write_text(os.getcwd() + ' ' + os.environ['SWITCHGEAR_STORE'])"
     project.tasks(
@@ -192,7 +194,7 @@ def test_parallel_tasks_in_one_tree_are_refused(project: Project) -> None:
     assert project.log == []
 
 
-def test_what_cannot_be_merged_fails_its_task_alone(project: Project) -> None:
+def test_a_merge_conflict_fails_only_its_task(project: Project) -> None:
     project.tasks(
         "parallel: 2\ndefaults: {worktree: true, stuck: false}",
         a="write('same', 'a'); done()",
@@ -216,7 +218,7 @@ SLOW = "k = times('tries'); write(name, str(k)); (time.sleep(60) if k == 1 else 
         ("skip", ("incomplete", "skipped"), 1, 1),
     ],
 )
-def test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says(
+def test_each_timeout_policy_keeps_the_partial_work(
     project: Project, policy: str, ends: tuple[str, str], attempts: int, iterations: int
 ) -> None:
     project.tasks(a=f"timeout: 6s, on_timeout: {policy}, more_time: 30s | {SLOW}")
@@ -229,7 +231,7 @@ def test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says(
     assert len(task["runs"]) == (1 if policy == "retry" else 0)
 
 
-def test_a_retry_in_a_worktree_begins_with_a_fresh_one(project: Project) -> None:
+def test_a_retry_starts_in_a_new_worktree(project: Project) -> None:
     body = "left = pathlib.Path('half').exists(); write('half', str(left)); time.sleep(60 if times('tries') == 1 else 0); done()"
     project.tasks(a=f"worktree: true, timeout: 6s, on_timeout: retry | {body}")
     [task] = project.json()["tasks"]
@@ -237,7 +239,7 @@ def test_a_retry_in_a_worktree_begins_with_a_fresh_one(project: Project) -> None
     assert project.git("show", f"{task['branch']}:half") == "False"
 
 
-def test_a_task_without_a_place_fails_alone(project: Project) -> None:
+def test_a_task_whose_folder_is_missing_fails_alone(project: Project) -> None:
     elsewhere = project.beside / "plain"
     elsewhere.mkdir()
     project.tasks(a=f"worktree: true, cwd: {elsewhere} | {DONE}", b=DONE)
@@ -246,7 +248,7 @@ def test_a_task_without_a_place_fails_alone(project: Project) -> None:
     assert result["tasks"][0]["reason"].endswith("is not a git repository, so it has no worktrees")
 
 
-def test_the_policy_of_the_command_beats_that_of_the_file(project: Project) -> None:
+def test_the_policy_of_the_command_takes_precedence_over_the_file(project: Project) -> None:
     project.tasks(a=f"timeout: 6s, on_timeout: resume | {SLOW}")
     assert statuses(project.json("--when-alone", "timeout=accept")) == {"a": "partial"}
     assert project("--when-alone", "timeout=cry").returncode == 2
@@ -261,7 +263,7 @@ def test_the_policy_of_the_command_beats_that_of_the_file(project: Project) -> N
         ("abort", 22, "waiting"),
     ],
 )
-def test_an_open_circuit_of_spawning_is_dealt_with_by_policy(
+def test_an_open_spawn_circuit_is_handled_by_the_configured_policy(
     project: Project, on_open: str, code: int, b: str
 ) -> None:
     (project.path / "switchgear.yaml").write_text(SPAWN)
@@ -459,7 +461,7 @@ def test_nothing_to_resume_is_reported(project: Project) -> None:
         assert "batch '" in done.stderr
 
 
-def test_the_stand_in_works_in_a_project_of_its_own(project: Project) -> None:
+def test_the_demo_agent_works_in_its_own_project(project: Project) -> None:
     text = "tasks:\n  - {name: shapes, task: Implement all, agent: 'demo:works', timeout: 2m}\n"
     (project.path / "tasks.yaml").write_text(text)
     assert project.json()["end"] == "done"
@@ -478,7 +480,7 @@ def test_a_run_that_was_completed_by_hand_is_done(project: Project) -> None:
     assert project.log == ["a", "a", "b"]
 
 
-def test_what_a_killed_attempt_spent_is_remembered(project: Project) -> None:
+def test_the_cost_of_a_killed_attempt_is_kept(project: Project) -> None:
     hangs = "(here / 'up').touch(); time.sleep(60)"
     goes_on = "tell(type='result', text='more', success=None)"
     body = f"spend(0.3); write(name, str(n))\nif n == 2 and times('tries') == 1: {hangs}\n{goes_on}"
@@ -502,7 +504,7 @@ def test_the_example_of_the_page_works(project: Project) -> None:
     assert done.stdout.splitlines()[-1].endswith("done: 2 of 2 tasks done, $0.096")
 
 
-def test_of_two_resumes_of_a_batch_at_the_same_time_one_continues(project: Project) -> None:
+def test_one_of_two_concurrent_resumes_of_a_batch_continues(project: Project) -> None:
     hangs = "if times('tries') == 1: (here / 'up').touch(); time.sleep(60)\nelse: time.sleep(1); write(name, 'x'); done()"
     project.tasks(a=hangs, b=f"needs: [a] | {DONE}")
     first = project.start()
@@ -544,7 +546,7 @@ def project_run(project: Project) -> str:
     return files[0].parent.name
 
 
-def test_names_that_are_no_branch_names_get_branches_anyway(project: Project) -> None:
+def test_task_names_that_are_invalid_branch_names_get_branches(project: Project) -> None:
     names = {"v1..v2": DONE, "x.lock": DONE, "Case": DONE, "case": DONE}
     project.tasks("parallel: 4\ndefaults: {worktree: true, stuck: false}", **names)
     result = project.json()
@@ -556,9 +558,7 @@ def test_names_that_are_no_branch_names_get_branches_anyway(project: Project) ->
 
 
 @pytest.mark.parametrize("name", ["a b", "-a", "a~1", "a/b", "a:b", "", "x" * 61, "a\tb"])
-def test_a_name_that_no_task_can_have_is_reported_with_its_line(
-    project: Project, name: str
-) -> None:
+def test_an_invalid_task_name_is_reported_with_its_line(project: Project, name: str) -> None:
     text = f"tasks:\n  - {{name: {json.dumps(name)}, task: x, agent: demo}}\n"
     (project.path / "tasks.yaml").write_text(text)
     done = project()
@@ -744,7 +744,7 @@ def test_configured_targets_are_notified_of_the_end_of_a_batch(project: Project)
     assert not other.exists()
 
 
-def test_a_target_that_is_none_ends_a_batch_before_anything_starts(project: Project) -> None:
+def test_an_invalid_target_ends_a_batch_before_anything_starts(project: Project) -> None:
     project.tasks(a="|" + DONE)
     done = project("--notify", "pigeon")
     assert done.returncode == 2

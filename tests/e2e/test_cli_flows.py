@@ -49,7 +49,7 @@ def trip(run: Run, name: str = "provider/anthropic") -> Done:
     return run("record", name, "failure", "--count", "5", "--error", "529 overloaded")
 
 
-def test_looking_at_an_empty_project_reports_it_and_makes_no_file(run: Run, tmp_path: Path) -> None:
+def test_reading_an_empty_project_reports_it_and_creates_no_file(run: Run, tmp_path: Path) -> None:
     done = run("status")
     assert done.returncode == 0
     assert "No circuits yet" in done.stdout
@@ -76,7 +76,7 @@ def test_processes_share_a_circuit_from_the_first_failure_to_the_trip(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_status_shows_trouble_first_in_a_table_and_as_json(run: Run) -> None:
+def test_status_shows_problems_first_in_a_table_and_as_json(run: Run) -> None:
     run("record", "a/calm", "success", "--count", "20")
     trip(run)
     lines = run("status").stdout.splitlines()
@@ -139,7 +139,9 @@ def test_an_operator_holds_releases_and_resets_with_name_and_reason(run: Run) ->
     ]
 
 
-def test_orders_need_the_operator_token_where_one_is_configured(run: Run, tmp_path: Path) -> None:
+def test_overrides_require_the_operator_token_if_one_is_configured(
+    run: Run, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
     line = run("config", "token", "-o", "../token").stdout
     (project / "switchgear.yaml").write_text(line)
@@ -197,14 +199,14 @@ def test_a_probe_taken_by_one_process_is_reported_by_another(run: Run, tmp_path:
     assert "not used as evidence" in late.stdout
 
 
-def test_looking_does_not_take_the_probe(run: Run) -> None:
+def test_reading_does_not_take_the_probe(run: Run) -> None:
     run("record", "provider/x", "failure", "--count", "5", "--retry-after", "0.01")
     assert run("check", "provider/x").returncode == 0
     assert run("check", "provider/x").returncode == 0
     assert run("check", "provider/x", "--take").returncode == 0
 
 
-def test_an_export_comes_back_exactly(run: Run, tmp_path: Path) -> None:
+def test_an_export_is_imported_exactly(run: Run, tmp_path: Path) -> None:
     trip(run)
     run("record", "op/日本", "success", "--cost", "0.0125", "--seconds", "1.5")
     run("hold", "shadow", "op/日本", "--why", "trying")
@@ -224,7 +226,7 @@ def test_an_export_comes_back_exactly(run: Run, tmp_path: Path) -> None:
     [("record", "a", "success"), ("reset", "a", "--why", "damaged"), ("check", "a", "--take")],
     ids=lambda verb: verb[0],
 )
-def test_a_damaged_circuit_hides_no_other_and_can_be_mended(
+def test_a_damaged_circuit_hides_no_other_and_can_be_repaired(
     run: Run, tmp_path: Path, mending: tuple[str, ...]
 ) -> None:
     run("record", "a", "success")
@@ -250,7 +252,7 @@ def test_vacuum_removes_old_events(run: Run) -> None:
     assert len(run("events", "--json").stdout.splitlines()) == 1
 
 
-def test_the_flag_wins_over_the_environment_and_that_over_the_configuration(
+def test_the_option_precedes_the_environment_and_the_environment_the_configuration(
     run: Run, tmp_path: Path
 ) -> None:
     config = tmp_path / "project" / "switchgear.yaml"
@@ -283,7 +285,7 @@ def test_the_configured_policy_evaluates_what_is_recorded(run: Run, tmp_path: Pa
     )
 
 
-def test_a_closed_pipe_is_quiet(run: Run, tmp_path: Path) -> None:
+def test_a_closed_pipe_prints_no_error(run: Run, tmp_path: Path) -> None:
     trip(run)
     command = f"{sys.executable} -m switchgear export | head -c 1"
     done = subprocess.run(

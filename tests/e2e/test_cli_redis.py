@@ -39,7 +39,7 @@ def run(server: Server, tmp_path: Path) -> Run:
     return call
 
 
-def test_the_verbs_work_over_redis_and_what_is_moved_comes_back_exactly(
+def test_the_verbs_work_over_redis_and_an_export_is_imported_exactly(
     run: Run, tmp_path: Path
 ) -> None:
     told = run("record", "provider/x", "failure", "--count", "5", "--error", "529")
@@ -72,7 +72,7 @@ def test_the_doctor_and_the_configuration_hide_the_password(run: Run) -> None:
     assert "ada" not in run("config", "show").stdout
 
 
-def test_a_wrong_password_is_a_sentence_and_is_not_shown(run: Run, server: Server) -> None:
+def test_a_wrong_password_is_reported_in_a_sentence_and_not_shown(run: Run, server: Server) -> None:
     wrong = server.url.replace("redis://", "redis://ada:wrong-wrong@")
     for verb in (("status",), ("record", "a", "success"), ("doctor",)):
         done = run(*verb, "--store", wrong)

@@ -60,7 +60,7 @@ def test_a_signal_ends_watching_and_leaves_the_terminal_as_it_was(
     assert "Traceback" not in terminal.output
 
 
-def test_watching_ends_when_its_terminal_is_gone(home: Path, terminals: list[Terminal]) -> None:
+def test_watching_ends_when_its_terminal_closes(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "watch", "--interval", "0.1")
     terminals.append(terminal)
     terminal.read_until("q: quit")
@@ -81,7 +81,7 @@ def test_watching_shows_what_needs_attention_first_with_what_to_do(
     assert terminal.wait() == 0
 
 
-def test_an_order_without_a_reason_asks_for_it(home: Path, terminals: list[Terminal]) -> None:
+def test_an_override_without_a_reason_prompts_for_it(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "hold", "open", "op/git")
     terminals.append(terminal)
     terminal.read_until("Why:")
@@ -91,7 +91,7 @@ def test_an_order_without_a_reason_asks_for_it(home: Path, terminals: list[Termi
     assert "provider maintenance" in terminal.output
 
 
-def test_ctrl_c_at_a_question_gives_no_order(home: Path, terminals: list[Terminal]) -> None:
+def test_ctrl_c_at_a_prompt_sends_no_override(home: Path, terminals: list[Terminal]) -> None:
     terminal = Terminal(home, "hold", "open", "op/git")
     terminals.append(terminal)
     terminal.read_until("Why:")
@@ -100,7 +100,7 @@ def test_ctrl_c_at_a_question_gives_no_order(home: Path, terminals: list[Termina
     assert "Traceback" not in terminal.output
 
 
-def test_several_circuits_are_listed_and_a_no_changes_none(
+def test_several_matching_circuits_are_listed_and_no_changes_none(
     home: Path, terminals: list[Terminal]
 ) -> None:
     terminal = Terminal(home, "hold", "closed", "*", "--why", "x")
@@ -112,7 +112,7 @@ def test_several_circuits_are_listed_and_a_no_changes_none(
     assert "nothing was changed" in terminal.output
 
 
-def test_colour_is_there_at_a_terminal_unless_it_is_not_wanted(
+def test_a_terminal_gets_colour_unless_it_is_switched_off(
     home: Path, terminals: list[Terminal]
 ) -> None:
     coloured = Terminal(home, "status")

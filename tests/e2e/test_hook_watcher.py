@@ -131,7 +131,7 @@ def test_a_watcher_repairs_the_guard_of_a_silent_agent_and_stops_it(tmp_path: Pa
         assert Path(hooks.path).read_bytes() == good
 
 
-def test_a_killed_agent_is_over_and_not_silent(tmp_path: Path) -> None:
+def test_a_killed_agent_counts_as_ended_and_not_as_silent(tmp_path: Path) -> None:
     process = started(tmp_path, PATIENT)
     with ended(process):
         silent(process, tmp_path)

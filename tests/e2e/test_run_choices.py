@@ -48,7 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         each.close()
 
 
-def test_abort_leaves_it_as_it_is(start: Start) -> None:
+def test_abort_leaves_the_circuit_open(start: Start) -> None:
     screen = start()
     screen.read_until("is open: Circuit breaker tripped: 1")
     screen.read_until("What now")
@@ -58,7 +58,7 @@ def test_abort_leaves_it_as_it_is(start: Start) -> None:
     assert "iteration 1" not in screen.output
 
 
-def test_force_asks_for_the_reason_and_begins(start: Start) -> None:
+def test_force_prompts_for_the_reason_and_starts_the_run(start: Start) -> None:
     screen = start()
     screen.read_until("What now")
     screen.type("force\n")
@@ -78,7 +78,7 @@ def test_wait_waits_for_the_cooldown_and_then_retries(start: Start) -> None:
     assert "completed" in screen.output
 
 
-def test_what_is_no_choice_is_asked_again(start: Start) -> None:
+def test_an_invalid_choice_prompts_again(start: Start) -> None:
     screen = start()
     screen.read_until("What now")
     screen.type("maybe\n")

@@ -24,7 +24,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
         terminal.close()
 
 
-def test_a_run_is_drawn_live_and_its_end_stands_on_the_normal_screen(
+def test_a_run_is_drawn_live_and_its_summary_stays_on_the_screen(
     opened: Callable[..., Terminal],
 ) -> None:
     terminal = opened("run", "--agent", "demo:same-error")

@@ -234,7 +234,7 @@ def test_a_disk_that_is_full_from_the_start_costs_nothing(small_disk: Path, tmp_
 # Suspended
 
 
-def test_time_in_which_everything_was_suspended_is_no_silence(project: Project) -> None:
+def test_time_in_which_everything_was_suspended_is_not_silence(project: Project) -> None:
     body = (
         "write('started', str(os.getpid()))\n"
         "until = time.monotonic() + 60\n"

@@ -75,7 +75,7 @@ def with_help(folder: Path, **more: object) -> None:
     trust_file(str(folder / "switchgear.yaml"))
 
 
-def test_more_time_a_hint_and_the_help_are_given_as_they_are_chosen(
+def test_more_time_a_hint_and_a_hand_over_follow_the_choice(
     stuck: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     with_help(tmp_path, ask_s=30, progress=False)
@@ -101,7 +101,7 @@ def test_more_time_a_hint_and_the_help_are_given_as_they_are_chosen(
     assert "[Hand over]          - Escalate to " in (tmp_path / "found.txt").read_text()
 
 
-def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
+def test_a_guarded_agent_is_nudged_from_another_terminal(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     with_help(tmp_path)
     for number in range(5):

@@ -31,7 +31,7 @@ def told_apart(name: str, now: str) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_others_depend_on_matches_the_golden_file(name: str) -> None:
+def test_public_interfaces_match_the_golden_files(name: str) -> None:
     differs = told_apart(name, FILES[name]())
     if differs:
         pytest.fail(differs, pytrace=False)

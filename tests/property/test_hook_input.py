@@ -190,7 +190,7 @@ def mutate(draw: Any, agent: str) -> bytes:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(agent=st.sampled_from(AGENTS), data=st.data())
-def test_a_forbidden_call_is_refused_in_any_dress(project: Path, agent: str, data: Any) -> None:
+def test_a_forbidden_call_is_refused_in_any_encoding(project: Path, agent: str, data: Any) -> None:
     raw = mutate(data.draw, agent)
     store = MemoryStore()
     assert refused(agent, answer(agent, raw, str(project), lambda _: store)), raw

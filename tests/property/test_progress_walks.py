@@ -82,7 +82,7 @@ def configured(kind: type[Any], chance: Random) -> Any:
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )
-def test_a_score_equals_the_one_of_the_full_history(kind: type[Any], tell: Any, walk: int) -> None:
+def test_a_score_equals_that_of_the_full_history(kind: type[Any], tell: Any, walk: int) -> None:
     chance = Random(f"{kind.kind} {walk}")
     detector, story = configured(kind, chance), naive_debts.Story()
     memory, history = detector.start(), list[tuple[float, Signal]]()

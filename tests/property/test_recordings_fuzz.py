@@ -82,7 +82,7 @@ def test_a_file_of_another_format_raises_nothing(force: str, sample: str, tmp_pa
 
 @calmly
 @given(data=st.binary(max_size=300), force=st.none() | st.sampled_from(sorted(FORMATS)))
-def test_noise_raises_nothing(data: bytes, force: str | None, tmp_path: Path) -> None:
+def test_random_text_raises_nothing(data: bytes, force: str | None, tmp_path: Path) -> None:
     path = tmp_path / "noise.jsonl"
     path.write_bytes(data)
     read_all(path, force)

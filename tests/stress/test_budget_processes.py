@@ -87,7 +87,9 @@ def ended(victim: "subprocess.Popen[bytes]") -> bytes:
     return rest
 
 
-def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budgets: Budgets) -> None:
+def test_killed_agents_lose_no_charge_and_their_reservations_expire(
+    url: str, budgets: Budgets
+) -> None:
     budgets.open("purse", 1_000_000_000)
     victims = [started("spend", url) for _ in range(4)]
     said = b""
@@ -109,7 +111,7 @@ def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budget
     assert budgets.audit("purse").problems == ()
 
 
-def test_what_a_killed_agent_held_is_taken_as_spent(url: str, budgets: Budgets) -> None:
+def test_the_reservation_of_a_killed_agent_counts_as_spent(url: str, budgets: Budgets) -> None:
     victim = started("die", url)
     assert victim.wait(LIMIT_S) == -signal.SIGKILL
     assert ended(victim) == b"!"

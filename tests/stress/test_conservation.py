@@ -173,7 +173,9 @@ def operator(breaker: CircuitBreaker, dice: random.Random) -> None:
 @pytest.mark.stress
 @pytest.mark.parametrize("with_orders", [False, True], ids=["left alone", "with an operator"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_threads_in_every_shape_with_every_outcome(policy: str, with_orders: bool) -> None:
+def test_no_call_of_threads_is_lost_in_any_shape_with_any_outcome(
+    policy: str, with_orders: bool
+) -> None:
     book = Book()
     breaker = CircuitBreaker(
         "api", policy=POLICIES[policy], ignore=Ignored, clock=Ticking(), sinks=[book.heard]
@@ -240,7 +242,7 @@ def test_a_run_longer_than_its_tickets_loses_none_at_the_change() -> None:
 
 @pytest.mark.stress
 @pytest.mark.parametrize("policy", POLICIES)
-def test_tasks_with_cancellations_and_streams_left_early(policy: str) -> None:
+def test_no_call_of_tasks_is_lost_with_cancellations_and_abandoned_streams(policy: str) -> None:
     book = Book()
     breaker = CircuitBreaker(
         "api", policy=POLICIES[policy], ignore=Ignored, clock=Ticking(), sinks=[book.heard]

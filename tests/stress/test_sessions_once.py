@@ -43,7 +43,7 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
     return said, step_names
 
 
-def test_of_parallel_hooks_one_takes_the_step_and_one_delivers_the_hint(tmp_path: Path) -> None:
+def test_one_of_parallel_hooks_takes_the_step_and_one_delivers_the_hint(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     with ThreadPoolExecutor(HOOKS) as pool:
         done = list(pool.map(lambda _: hook(path, 4), range(HOOKS)))

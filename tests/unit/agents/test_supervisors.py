@@ -93,7 +93,7 @@ def test_a_supervisor_that_is_killed_while_it_waits_is_replaced(tmp_path: Path) 
         assert run("cat", tmp_path, supervisors) == ("0", "hello")
 
 
-def test_a_supervisor_that_is_killed_with_its_job_is_a_lost_run_and_no_error(
+def test_a_supervisor_that_is_killed_with_its_job_is_a_lost_run_and_not_an_error(
     tmp_path: Path,
 ) -> None:
     supervisor = SupervisorProcess()

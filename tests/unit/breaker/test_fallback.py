@@ -20,7 +20,7 @@ def answer(prompt: str, *, n: int = 1) -> Any:
     raise AssertionError("a refused call must not run")
 
 
-def test_it_gets_the_arguments_of_the_refused_call_and_its_result_is_the_answer() -> None:
+def test_a_fallback_gets_the_arguments_of_the_refused_call_and_its_result_is_returned() -> None:
     breaker = opened(lambda *args, **kwargs: (args, kwargs))
     expected = (("hi",), {"n": 2})
     assert breaker.call(answer, "hi", n=2) == expected
@@ -45,7 +45,7 @@ def fails() -> None:
     raise ConnectionError
 
 
-def test_answers_of_the_fallback_are_refusals_and_no_evidence() -> None:
+def test_calls_that_the_fallback_answers_are_refusals_and_not_evidence() -> None:
     breaker = opened(lambda: "cached")
     for _ in range(3):
         breaker.call(lambda: "never")
@@ -55,7 +55,7 @@ def test_answers_of_the_fallback_are_refusals_and_no_evidence() -> None:
     }
 
 
-def test_what_it_raises_reaches_the_caller_without_a_refusal_behind_it() -> None:
+def test_an_exception_of_the_fallback_has_no_refusal_as_its_cause() -> None:
     error = LookupError("nothing cached")
 
     def nothing_cached() -> str:

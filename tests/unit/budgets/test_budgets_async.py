@@ -40,7 +40,7 @@ def test_a_coroutine_reserves_settles_renews_and_charges(budgets: Budgets) -> No
     assert budgets.audit("atlas").problems == ()
 
 
-def test_a_block_of_a_coroutine_that_settles_nothing_has_spent_all_unless_it_was_rejected(
+def test_an_async_block_that_settles_nothing_spends_all_unless_it_was_refused(
     budgets: Budgets,
 ) -> None:
     async def rejected() -> None:
@@ -59,7 +59,7 @@ def test_a_block_of_a_coroutine_that_settles_nothing_has_spent_all_unless_it_was
     assert budgets.free_micros("atlas") == 700
 
 
-def test_many_tasks_never_reserve_more_than_there_is(budgets: Budgets) -> None:
+def test_many_tasks_never_reserve_more_than_is_free(budgets: Budgets) -> None:
     async def one() -> int:
         try:
             async with await budgets.areserve("atlas", 100) as reservation:

@@ -38,7 +38,7 @@ def empty(clock: FakeClock, tmp_path: Path) -> Panel:
     return Panel(f"sqlite:///{tmp_path}/state.db", clock=clock)
 
 
-def test_what_was_reserved_there_is_settled_here_and_the_account_continues(tmp_path: Path) -> None:
+def test_an_imported_reservation_is_settled_and_its_account_continues(tmp_path: Path) -> None:
     clock = FakeClock(NOW_S)
     there = filled(clock)
     taken = there.budgets.reserve("atlas/w", 200, owner="coder")
@@ -68,7 +68,7 @@ def test_a_lock_has_a_higher_token_after_it_moved_and_its_holder_still_has_it(
         assert here.lock("press").acquire() == 3
 
 
-def test_stand_ins_are_moved_with_the_export() -> None:
+def test_routes_of_agents_are_exported_and_imported() -> None:
     clock = FakeClock(NOW_S)
     people = crew(
         [
@@ -145,9 +145,7 @@ def changed(at: int, **fields: Any) -> str:
         (changed(0) + '\n{"type":"line","line":[]}', "locks have none"),
     ],
 )
-def test_accounts_that_are_not_whole_are_reported_and_nothing_is_written(
-    given: str, message: str
-) -> None:
+def test_incomplete_accounts_are_reported_and_nothing_is_written(given: str, message: str) -> None:
     here = Panel("memory:", clock=FakeClock(NOW_S))
     done = run(here, "import", "-", given=given)
     assert done.exit_code == 2

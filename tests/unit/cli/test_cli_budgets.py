@@ -40,7 +40,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, words, standalone_mode=True)
 
 
-def test_roots_are_listed_with_what_is_left(panel: Panel) -> None:
+def test_root_budgets_are_listed_with_their_free_amount(panel: Panel) -> None:
     assert run("budgets", "list").stdout.splitlines() == [
         "BUDGET   LIMIT  SPENT  RESERVED   FREE  USED",
         "atlas   $10.00  $0.65     $0.10  $9.25    6%",
@@ -144,7 +144,7 @@ def test_a_limit_is_set_and_changed(url: str) -> None:
         (["locks", "break", "nope"], "lock 'nope' is not held"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
+def test_an_impossible_request_is_one_sentence_and_exit_code_2(
     panel: Panel, words: list[str], message: str
 ) -> None:
     result = run(*words)
@@ -193,7 +193,7 @@ def test_a_guarded_agent_can_neither_raise_a_budget_nor_break_a_lock(
         assert run(*words, "--token-file", "token").exit_code == 0
 
 
-def test_long_names_keep_the_columns_and_are_whole_in_a_pipe(
+def test_long_names_fit_the_columns_and_are_complete_in_a_pipe(
     panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = f"team-{'x' * 80}-one", f"team-{'x' * 80}-two"

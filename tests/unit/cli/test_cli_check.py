@@ -33,7 +33,7 @@ def shell() -> Shell:
     return Shell()
 
 
-def test_check_answers_by_its_exit_code(shell: Shell) -> None:
+def test_check_reports_admission_by_its_exit_code(shell: Shell) -> None:
     assert shell.run("check", "api").exit_code == 0
     shell.run("record", "api", "failure", "--count", "5")
     assert shell.run("check", "api").exit_code == 1
@@ -56,7 +56,7 @@ def test_a_refusal_names_the_wait_and_the_exact_commands(shell: Shell) -> None:
     assert answers[0]["seconds"] == 42.5
 
 
-def test_under_take_standard_output_is_for_the_permit_alone(shell: Shell) -> None:
+def test_with_take_standard_output_contains_only_the_permit(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "5")
     refused = shell.run("check", "api", "--take")
     assert refused.exit_code == 1
@@ -89,7 +89,7 @@ def test_a_hold_that_overrules_the_evidence_is_reported(shell: Shell) -> None:
     assert "admits, against the evidence" in admitted.output
 
 
-def test_taking_counts_a_refusal_and_looking_does_not(shell: Shell) -> None:
+def test_check_counts_a_refusal_only_with_take(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "5")
     shell.run("check", "api")
     shell.run("check", "api", "--take")
@@ -98,7 +98,7 @@ def test_taking_counts_a_refusal_and_looking_does_not(shell: Shell) -> None:
     assert view.circuit.totals.refused == 1
 
 
-def test_a_hung_probe_gives_its_place_back_when_its_lease_ends(shell: Shell) -> None:
+def test_after_the_lease_of_a_hung_probe_another_permit_is_issued(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "5")
     shell.clock.advance(60)
     assert shell.run("check", "api", "--take").exit_code == 0
@@ -129,7 +129,7 @@ def test_secrets_in_errors_are_redacted_before_they_are_stored(shell: Shell) -> 
     assert view.circuit.failures[-1].error == "bad key [redacted]"
 
 
-def test_a_returned_permit_is_no_evidence(shell: Shell) -> None:
+def test_a_returned_permit_is_not_evidence(shell: Shell) -> None:
     shell.run("record", "api", "failure", "--count", "4")
     shell.run("record", "api", "ignored", "--count", "9")
     view = shell.panel.view("api")
@@ -164,7 +164,7 @@ def test_an_amount_of_dollars_is_exact_and_rounded_up(text: str, amount: int) ->
 @pytest.mark.parametrize(
     "text", ["nan", "-1", "inf", "-0.01", "1e99999999", "free", "", "1,5", "sNaN"]
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_an_invalid_amount_is_refused(text: str) -> None:
     with pytest.raises(click.ClickException, match="--cost is"):
         micros(text)
 

@@ -122,7 +122,7 @@ def test_show_and_check_print_sinks_as_in_the_file(project: Path) -> None:
         ("https://ops.example/it's-hunter2", "https://ops.example/..."),
     ],
 )
-def test_show_has_no_more_of_a_webhook_than_its_host(project: Path, url: str, shown: str) -> None:
+def test_show_prints_only_the_host_of_a_webhook(project: Path, url: str, shown: str) -> None:
     (project / "switchgear.yaml").write_text(
         f"notifications: [webhook: {{url: {json.dumps(url)}}}]\n"
     )
@@ -139,7 +139,7 @@ def test_the_schema_is_a_json_schema() -> None:
     assert "store" in schema["properties"]
 
 
-def test_a_new_token_fits_its_line_and_is_never_overwritten(project: Path) -> None:
+def test_a_new_token_matches_its_printed_digest_and_is_never_overwritten(project: Path) -> None:
     line = run("config", "token", "-o", "token").output.strip()
     token = (project / "token").read_text().strip()
     assert line == f'operator_token_sha256: "{hashlib.sha256(token.encode()).hexdigest()}"'

@@ -67,7 +67,7 @@ def test_a_lost_store_is_reported_by_every_verb(broken: Panel, verb: list[str]) 
 
 @pytest.mark.parametrize("kind", [StoreReadOnly, StoreFull])
 @pytest.mark.parametrize("verb", [["record", "a", "failure"], ["hold", "open", "a", "--why", "x"]])
-def test_what_could_not_be_written_is_not_taken_for_recorded(
+def test_a_result_that_could_not_be_saved_is_not_reported_as_recorded(
     monkeypatch: pytest.MonkeyPatch, kind: type[StoreReadOnly], verb: list[str]
 ) -> None:
     panel = Panel("memory:", clock=FakeClock())
@@ -111,7 +111,7 @@ def test_what_could_not_be_written_is_not_taken_for_recorded(
     ],
     ids=" ".join,
 )
-def test_bad_arguments_are_one_sentence(
+def test_bad_arguments_are_reported_in_one_sentence(
     args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -160,7 +160,7 @@ def test_holding_a_circuit_that_does_not_exist_needs_create() -> None:
     assert run("check", "new", panel=panel).exit_code == 1
 
 
-def test_several_circuits_need_a_yes() -> None:
+def test_several_circuits_require_yes() -> None:
     panel = Panel("memory:")
     for name in ("a/1", "a/2", "b"):
         panel.breaker(name).record(Signal(ok=True))
@@ -201,7 +201,7 @@ def test_without_a_verb_the_help_is_shown_as_it_is_written(args: list[str]) -> N
     assert done.stderr == ""
 
 
-def test_colour_can_be_left_out_behind_every_verb() -> None:
+def test_no_color_is_accepted_after_every_verb() -> None:
     def without(verb: click.Command) -> list[str]:
         below = verb.commands.values() if isinstance(verb, click.Group) else ()
         takes_it = any("--no-color" in option.opts for option in verb.params)

@@ -52,7 +52,9 @@ def test_an_agent_on_another_model_is_rerouted_and_back_when_its_provider_heals(
     assert "agent coder (ana): works, coder on p/m\n" in run(folder, "fleet", "status")[1]
 
 
-def test_a_route_is_printed_in_words_and_as_json_and_no_worker_is_exit_code_1(folder: Path) -> None:
+def test_a_route_is_printed_as_text_and_json_and_no_available_agent_is_exit_code_1(
+    folder: Path,
+) -> None:
     assert run(folder, "fleet", "route", "junior") == (0, "junior: junior on r/s\n")
     tell(folder, "rules/junior", violation="rule x")
     code, text = run(folder, "fleet", "route", "junior", "--json")

@@ -23,7 +23,7 @@ def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 @pytest.mark.parametrize("words", [" ".join(words) for words in verbs(main)])
-def test_every_help_is_clean_text_within_80_columns(words: str) -> None:
+def test_every_help_page_is_plain_text_within_80_columns(words: str) -> None:
     done = CliRunner().invoke(main, [*words.split(), "--help"], env={"COLUMNS": "80"})
     assert done.exit_code == 0
     assert done.output.startswith("Usage: ")

@@ -55,7 +55,7 @@ def settings(project: Path, text: str) -> Path:
     return path
 
 
-def test_install_prints_what_it_did_and_what_is_left_to_do(project: Path) -> None:
+def test_install_prints_its_changes_and_the_remaining_steps(project: Path) -> None:
     settings(project, '{"model": "opus"}')
     lines = run("install", "claude-code").output.splitlines()
     assert lines[0] == "Claude Code: the hooks are installed in ./.claude/settings.json"
@@ -68,7 +68,7 @@ def test_install_prints_what_it_did_and_what_is_left_to_do(project: Path) -> Non
     assert not any("backup" in line for line in again)
 
 
-def test_broken_settings_are_an_error_and_stay(project: Path) -> None:
+def test_broken_settings_are_an_error_and_stay_unchanged(project: Path) -> None:
     path = settings(project, '{"model": "opus",}')
     done = run("install", "claude-code")
     assert done.exit_code != 0
@@ -123,7 +123,7 @@ def test_an_agent_without_local_settings_is_an_error() -> None:
     assert "Codex has no local settings; use --scope project or --scope user" in done.stderr
 
 
-def test_uninstall_gives_back_what_was_there(project: Path) -> None:
+def test_uninstall_restores_the_original_settings(project: Path) -> None:
     path = settings(project, '{"model": "opus"}')
     run("install", "claude-code")
     done = run("uninstall", "claude-code")
@@ -174,7 +174,7 @@ def test_status_lists_every_agent_and_scope(project: Path) -> None:
     assert run("status", "pi").exit_code == 1, "it is not installed"
 
 
-def test_one_scope_can_be_looked_at_alone() -> None:
+def test_status_can_be_limited_to_one_scope() -> None:
     run("install", "codex")
     assert run("status", "codex", "--scope", "project").output.count("\n") == 1
     assert run("status", "codex", "--scope", "user").exit_code == 1
@@ -295,7 +295,7 @@ def test_the_doctor_reports_an_unreadable_configuration(project: Path) -> None:
     assert "switchgear.yaml" in done.output
 
 
-def test_in_ones_home_a_project_would_be_all_projects(
+def test_a_project_installation_in_the_home_folder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -343,7 +343,9 @@ def test_codex_is_queried_for_the_hooks_that_it_trusts(tmp_path: Path) -> None:
     assert ask_codex(str(tmp_path / "none"), here, ["a"], here) == Trust(asked=False)
 
 
-def test_codex_that_was_never_started_leaves_nothing_where_it_would_live(tmp_path: Path) -> None:
+def test_querying_codex_that_was_never_started_leaves_nothing_in_its_home_folder(
+    tmp_path: Path,
+) -> None:
     program, home = codex(tmp_path, [hook("a", "untrusted")]), tmp_path / ".codex"
     home.mkdir()
     (home / "hooks.json").write_text("{}")
@@ -356,7 +358,7 @@ def test_codex_that_was_never_started_leaves_nothing_where_it_would_live(tmp_pat
     assert (home / "state").exists()
 
 
-def test_codex_is_not_queried_where_there_is_no_place_for_a_copy(
+def test_codex_is_not_queried_without_a_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = codex(tmp_path, [hook("a", "trusted")])
@@ -405,18 +407,18 @@ def test_the_doctor_reports_whether_codex_will_run_the_hooks(
         ("codex", "go on", ""),
     ],
 )
-def test_an_answer_is_read_as_the_agent_would(agent: str, text: str, action: str) -> None:
+def test_the_doctor_reads_a_response_as_the_agent_does(agent: str, text: str, action: str) -> None:
     answer = read(agent, text, "", 0)
     assert answer.action == action
     assert bool(answer.trouble) is (not action)
 
 
-def test_an_exit_code_is_trouble() -> None:
+def test_the_doctor_reports_an_exit_code() -> None:
     assert read("codex", "", "no such\nfile", 127).trouble == "exit code 127: no such file"
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_sample_is_what_the_dialect_reads(agent: str) -> None:
+def test_the_sample_event_is_readable_for_its_agent(agent: str) -> None:
     from switchgear._agents.registry import dialect_of  # noqa: PLC0415
 
     for when, moment in ((BEFORE, "before_tool"), (AFTER, "after_tool")):

@@ -59,7 +59,7 @@ def names(panel: Panel) -> list[str]:
     return [view.name for view in panel]
 
 
-def test_what_was_exported_is_taken_with_its_events() -> None:
+def test_an_exported_circuit_is_imported_with_its_events() -> None:
     empty = Panel("memory:", clock=FakeClock(NOW_S))
     done = run(empty, "import", "-", given=b"\n".join(LINES) + b"\n")
     assert done.output == (
@@ -69,7 +69,7 @@ def test_what_was_exported_is_taken_with_its_events() -> None:
     assert [line.encode() for line in export_lines(empty, "*")] == LINES
 
 
-def test_an_export_of_some_has_only_those() -> None:
+def test_an_export_by_glob_contains_only_the_matches() -> None:
     kinds = [json.loads(line).get("type") for line in export_lines(filled_panel(), "b/*")]
     assert kinds == [None, "circuit", "event"]
 
@@ -157,7 +157,7 @@ def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     assert "No such file" in done.stderr
 
 
-def test_an_export_replaces_a_file_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_an_export_replaces_a_file_atomically(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text("old")
     assert run(FILLED, "export", "-o", str(file)).exit_code == 0
@@ -195,7 +195,7 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @given(st.data())
-def test_any_value_anywhere_is_taken_or_refused_and_never_a_traceback(data: Any) -> None:
+def test_any_value_anywhere_is_imported_or_refused_without_a_traceback(data: Any) -> None:
     number = data.draw(st.integers(1, len(LINES)))
     line = json.loads(LINES[number - 1])
     place = data.draw(st.sampled_from(places(line)))
@@ -216,7 +216,7 @@ def test_any_value_anywhere_is_taken_or_refused_and_never_a_traceback(data: Any)
 
 
 @given(st.integers(0, len(b"\n".join(LINES)) - 1), st.integers(0, 255))
-def test_a_flipped_byte_is_taken_or_refused_and_never_a_traceback(at: int, byte: int) -> None:
+def test_a_flipped_byte_is_imported_or_refused_without_a_traceback(at: int, byte: int) -> None:
     whole = bytearray(b"\n".join(LINES))
     whole[at] = byte
     with suppress(BadLines):

@@ -238,7 +238,7 @@ def test_abort_stops_every_agent_at_work(desk: Desk) -> None:
         ("echo no >&2; false", 1, "open", "Test result: FAILURE\n\nCircuit OPEN."),
     ],
 )
-def test_waiting_ends_with_the_probe(
+def test_wait_ends_with_the_probe(
     desk: Desk, command: str, code: int, phase: str, says: str
 ) -> None:
     _open_long_ago(desk)
@@ -266,7 +266,7 @@ def _open_long_ago(desk: Desk) -> None:
     desk.with_panel(age)
 
 
-def test_a_closed_circuit_needs_nothing(desk: Desk) -> None:
+def test_a_closed_circuit_needs_no_intervention(desk: Desk) -> None:
     desk.with_panel(lambda panel: panel.breaker("op/git").record(Signal(ok=True)))
     assert desk.run("op/git").output == "op/git is closed: nothing to do\n"
 
@@ -276,7 +276,7 @@ def test_an_option_that_is_not_offered_is_refused(desk: Desk) -> None:
     assert desk.phase(SPAWN) == Phase.OPEN
 
 
-def test_what_is_unknown_is_reported(desk: Desk) -> None:
+def test_an_unknown_name_is_reported(desk: Desk) -> None:
     assert desk.run("op/gti").exit_code != 0
 
 
@@ -301,7 +301,7 @@ def test_an_option_is_chosen_by_number_name_or_beginning(typed: str, key: str) -
 
 
 @pytest.mark.parametrize("typed", ["", "0", "9", "e", "quit", "\x1b[2J"])
-def test_what_is_not_clear_chooses_nothing(typed: str) -> None:
+def test_an_ambiguous_answer_chooses_nothing(typed: str) -> None:
     assert parse_choice(typed, OPTIONS) is None
 
 

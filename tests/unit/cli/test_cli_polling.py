@@ -75,7 +75,7 @@ def test_an_override_of_no_circuit_creates_no_store(
 
 
 @pytest.mark.parametrize("verb", [("watch",), ("events", "--follow")], ids=" ".join)
-def test_a_lost_store_is_reported_once_and_awaited(
+def test_watch_reports_a_lost_store_once_and_waits_for_it(
     between_looks: Callable[..., None], monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
 ) -> None:
     clock = FakeClock()

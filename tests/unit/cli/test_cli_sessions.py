@@ -306,7 +306,7 @@ def test_the_end_of_the_time_opens_the_circuit_too(project: Project) -> None:
     assert project.hear(before("Read", {"file_path": "a"}, "x2"), FIRST) in {"allow", "warn"}
 
 
-def test_silence_of_a_paused_agent_is_no_sign(project: Project) -> None:
+def test_silence_of_a_paused_agent_is_not_evidence(project: Project) -> None:
     from switchgear._hooks.session import silence_s  # noqa: PLC0415
 
     notes = Notes(heard_s=0.0, works=True)
@@ -314,7 +314,7 @@ def test_silence_of_a_paused_agent_is_no_sign(project: Project) -> None:
     assert silence_s(notes._replace(paused=True), 500.0) == 0.0
 
 
-def test_a_calm_session_has_no_step_to_take(project: Project) -> None:
+def test_a_session_without_evidence_is_shown_as_working(project: Project) -> None:
     project.work(FIRST)
     project.store.apply(
         f"session/{FIRST}", project.known.policy_for("session/x"), Record(Signal(ok=True)), 1.0
@@ -340,7 +340,7 @@ def test_a_session_that_ended_while_stopped_still_shows_why(project: Project) ->
     assert f"to continue it: claude --resume {FIRST}" in told
 
 
-def test_one_ended_session_is_one_and_not_one_of_them(project: Project) -> None:
+def test_one_ended_session_is_counted_in_the_singular(project: Project) -> None:
     project.stop(FIRST)
     project.hear(claude("SessionEnd", reason="other"), FIRST)
     assert "1 ended session, which was stopped: `switchgear" in run("sessions").output
@@ -459,7 +459,7 @@ def test_a_session_without_recent_events_is_left_out_too(
     assert f"session/{FIRST}" not in run("status").output
 
 
-def test_a_session_of_no_batch_is_not_offered_to_continue_one(project: Project) -> None:
+def test_a_session_outside_a_batch_is_not_offered_its_continuation(project: Project) -> None:
     project.stop(FIRST)
     block = run("intervene", FIRST).output
     assert "[Abort task]         - Mark failed, stop agent" in block

@@ -25,14 +25,14 @@ def simulate(*words: str) -> Result:
     return CliRunner().invoke(main, ["simulate", *words], standalone_mode=True)
 
 
-def test_alone_it_lists_the_scenarios() -> None:
+def test_without_an_argument_it_lists_the_scenarios() -> None:
     done = simulate()
     assert done.exit_code == 0
     for name in ("outage", "slow-down", "poisoned-agent", "budget-burn", "lock-convoy", "day"):
         assert f"\n{name} " in f"\n{done.stdout}"
 
 
-def test_both_sides_the_plot_and_the_bars_are_printed_and_nothing_is_left_behind(
+def test_both_simulations_the_plot_and_the_targets_are_printed_and_nothing_is_left_behind(
     project: Path,
 ) -> None:
     done = simulate("outage", *SMALL)
@@ -50,7 +50,7 @@ def test_a_second_run_prints_the_same() -> None:
     assert simulate("outage", *SMALL).stdout == simulate("outage", *SMALL).stdout
 
 
-def test_json_has_all_numbers_of_both_sides() -> None:
+def test_json_has_all_numbers_of_both_simulations() -> None:
     done = simulate("outage", *SMALL, "--json")
     told = json.loads(done.stdout)
     assert told["kept"] is True
@@ -61,7 +61,7 @@ def test_json_has_all_numbers_of_both_sides() -> None:
     assert len(guarded["slots"]["made"]) == 60
 
 
-def test_the_users_configuration_is_evaluated_and_a_missed_bar_is_exit_code_1(
+def test_the_configuration_of_the_user_is_simulated_and_a_missed_target_is_exit_code_1(
     project: Path,
 ) -> None:
     text = "breakers:\n  external_dep:\n    enabled: false\n"
@@ -94,7 +94,7 @@ def test_the_report_is_written_to_the_given_path(project: Path) -> None:
         (("outage", *SMALL, "--html", "gone/report.html"), "--html gone/report.html"),
     ],
 )
-def test_bad_options_are_a_sentence_and_exit_code_2(words: tuple[str, ...], what: str) -> None:
+def test_bad_options_are_one_sentence_and_exit_code_2(words: tuple[str, ...], what: str) -> None:
     done = simulate(*words)
     assert done.exit_code == 2
     assert what in done.stderr

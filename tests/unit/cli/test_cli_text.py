@@ -23,7 +23,7 @@ from switchgear._text.formats import dollars, percent
 
 
 @given(st.text())
-def test_what_is_shown_has_nothing_that_a_terminal_obeys(text: str) -> None:
+def test_shown_text_contains_no_control_sequences(text: str) -> None:
     assert clean(text).isprintable()
 
 
@@ -37,7 +37,7 @@ def test_what_is_shown_has_nothing_that_a_terminal_obeys(text: str) -> None:
         ("[red]x[/red]", "[red]x[/red]"),
     ],
 )
-def test_what_is_not_printable_is_seen_as_an_escape(hostile: str, shown: str) -> None:
+def test_unprintable_characters_are_shown_as_escapes(hostile: str, shown: str) -> None:
     assert clean(hostile) == shown
 
 
@@ -61,14 +61,14 @@ def test_a_pipe_of_unknown_width_wraps_nothing() -> None:
     assert [line.plain for line in wrapped(Text("word " * 100), None, 4)] == ["word " * 100]
 
 
-def test_symbols_are_those_that_the_encoding_has() -> None:
+def test_only_symbols_of_the_encoding_are_used() -> None:
     assert signs_for(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) is UNICODE
     assert signs_for(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) is ASCII
     assert signs_for(io.TextIOWrapper(io.BytesIO(), encoding="latin-1")) is ASCII
     assert "".join(ASCII).isascii()
 
 
-def test_a_bar_is_full_only_at_the_trip_and_empty_only_at_nothing() -> None:
+def test_a_bar_is_full_only_at_the_trip_and_empty_only_at_zero() -> None:
     assert bar(0.0, 8, ASCII) == "........"
     assert bar(0.001, 8, ASCII) == "#......."
     assert bar(0.999, 8, ASCII) == "#######."
@@ -124,12 +124,12 @@ def test_messages_are_broken_between_words_at_a_terminal_and_nowhere_else(
     assert pipe.getvalue() == f"{text}\n"
 
 
-def test_a_text_that_is_too_long_is_cut_behind_a_word() -> None:
+def test_a_text_that_is_too_long_is_cut_after_a_word() -> None:
     assert clean("alpha beta gamma delta", 16) == "alpha beta..."
     assert clean("x" * 40, 10) == "x" * 7 + "..."
     assert clean("short", 5) == "short"
 
 
-def test_a_sentence_has_its_ways_out_as_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_solutions_of_a_message_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     Fail("it cannot be done\n- do this\n- or that").show()
     assert capsys.readouterr().err == "switchgear: it cannot be done\n- do this\n- or that\n"

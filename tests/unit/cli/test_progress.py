@@ -38,7 +38,7 @@ def recordings(folder: Path, files: int = 3) -> Path:
 
 
 @pytest.mark.parametrize("jobs", [None, 2])
-def test_what_is_done_grows_to_all_that_there_is(tmp_path: Path, jobs: int | None) -> None:
+def test_progress_grows_to_the_total(tmp_path: Path, jobs: int | None) -> None:
     told: list[tuple[int, int]] = []
     read = Recordings(
         (str(recordings(tmp_path)),), jobs=jobs, progress=lambda *pair: told.append(pair)
@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_with_an_estimate(monkeypatch: pytest.MonkeyPatch)
     assert "left" in stream.getvalue()
 
 
-def test_the_estimate_is_about_all_passes() -> None:
+def test_the_estimate_covers_all_passes() -> None:
     shown: list[float] = []
 
     class Bar:

@@ -99,7 +99,7 @@ def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
     )
 
 
-def test_a_fleet_that_begins_is_not_cut_by_the_failures_that_come_first() -> None:
+def test_the_first_failures_of_a_starting_fleet_do_not_open_the_circuit() -> None:
     """One call in twenty fails, in a second; the others take half a minute to succeed."""
     policy = preset_policy("external_dep")
     circuit = policy.start("provider/anthropic", 0.0)
@@ -148,7 +148,7 @@ def test_the_default_is_the_detector_as_it_comes_and_has_a_former_name() -> None
     assert preset_policy("ledger") == preset_policy("default")
 
 
-def test_progress_is_the_default_that_leaves_the_next_step_to_the_escalation() -> None:
+def test_the_preset_progress_is_the_default_with_escalation_steps() -> None:
     policy, default = preset_policy("progress"), preset_policy("default")
     assert policy == Policy(default.detectors, WindowEnd(0.001), tripping_at=0.7)
 
@@ -179,7 +179,7 @@ def test_every_preset_has_one_line_about_it() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_can_be_written_out_in_a_file(tmp_path: Path, name: str) -> None:
+def test_a_preset_can_be_written_in_a_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / "switchgear.yaml"
     path.write_text(f"policies: {{mine: {PRESETS[name]!r}}}")
     assert load_config(path).policies["mine"] == preset_policy(name)
@@ -405,7 +405,7 @@ def test_every_key_of_a_preset_changes_what_the_circuit_does(
     assert any(other not in (None, before) for other in after)
 
 
-def test_the_stories_reach_every_phase() -> None:
+def test_the_histories_reach_every_phase() -> None:
     phases = {
         entry[0]
         for name in PRESETS

@@ -115,7 +115,7 @@ def test_tools_that_take_turns_are_a_loop_of_any_length(period: int) -> None:
     assert stopped_at(agent, phases) is not None
 
 
-def test_timestamps_in_the_output_are_nothing_new() -> None:
+def test_timestamps_in_the_output_are_not_new_information() -> None:
     agent = Agent()
     phases = (
         agent.does("make status", f"2026-11-15 12:{n:02}:07 waiting, {n}.25s gone, at 0x7f{n:02x}")
@@ -124,13 +124,13 @@ def test_timestamps_in_the_output_are_nothing_new() -> None:
     assert stopped_at(agent, phases) is not None
 
 
-def test_polling_that_sees_something_change_continues() -> None:
+def test_polling_with_changing_results_continues() -> None:
     agent = Agent()
     for n in range(60):
         assert agent.does("kubectl get job", f"12:00:{n:02} pods ready {n}/60") is Phase.CLOSED
 
 
-def test_polling_that_sees_nothing_change_is_warned_and_stopped() -> None:
+def test_polling_without_changing_results_is_warned_and_stopped() -> None:
     agent = Agent()
     phases = (agent.does("kubectl get job", f"12:00:{n:02} pods ready 0/60") for n in range(30))
     stop = stopped_at(agent, phases)
@@ -221,7 +221,7 @@ def test_the_same_tests_failing_after_every_change_of_the_files_cost_more() -> N
     assert known.circuit.memories[0].points > unknown.circuit.memories[0].points
 
 
-def test_a_changed_set_of_failing_tests_pays_back() -> None:
+def test_a_changed_set_of_failing_tests_reduces_the_score() -> None:
     better, same = Agent(), Agent()
     for n in range(4):
         for agent in (better, same):
@@ -256,7 +256,7 @@ def test_doing_and_undoing_the_same_edit_is_stopped() -> None:
     assert stopped_at(agent, phases) is not None
 
 
-def test_a_new_state_of_the_files_pays_back_what_polling_cost() -> None:
+def test_a_new_state_of_the_files_reduces_the_score_of_polling() -> None:
     agent = Agent()
     for _ in range(5):
         agent.does("git status", "clean", state="one")
@@ -315,7 +315,7 @@ def test_the_same_reply_without_acting_is_stopped() -> None:
     assert "no tool call, the same reply" in agent.why
 
 
-def test_acting_pays_back_what_talking_cost() -> None:
+def test_a_tool_call_reduces_the_score_of_talking() -> None:
     agent = Agent()
     for n in range(20):
         agent.record(Signal(step=AgentStep("", thought="I have finished the task, anything else?")))
@@ -323,7 +323,7 @@ def test_acting_pays_back_what_talking_cost() -> None:
         assert phase is not Phase.OPEN
 
 
-def test_an_agent_without_thoughts_is_known_by_what_it_does() -> None:
+def test_an_agent_without_thoughts_is_evaluated_by_its_actions() -> None:
     agent = Agent()
     phases = (
         agent.does('{"path": "a.py", "old": "x"}', "no match for x", tool="replace", ok=False)

@@ -40,7 +40,7 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_value_equals_its_copy_and_no_bare_tuple(value: Any) -> None:
+def test_a_value_equals_its_copy_and_not_a_plain_tuple(value: Any) -> None:
     assert value == pickle.loads(pickle.dumps(value))
     assert hash(value) == hash(pickle.loads(pickle.dumps(value)))
     assert value != tuple(value)

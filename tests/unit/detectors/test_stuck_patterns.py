@@ -130,7 +130,7 @@ def test_new_scripts_whose_metric_goes_up_and_down_are_stopped() -> None:
     assert heat(trained([0.39, 0.43, 0.42, 0.32, 0.37, 0.41, 0.36, 0.42, 0.40])) >= 1
 
 
-def test_new_scripts_pay_nothing_back_while_a_metric_goes_up_and_down() -> None:
+def test_new_scripts_reduce_nothing_while_a_metric_goes_up_and_down() -> None:
     values = [0.39, 0.43, 0.42, 0.40, 0.41, 0.42]
     flat, grows = heat(trained(values)), heat(trained([0.3 + 0.05 * n for n in range(6)]))
     assert flat > grows + 0.3
@@ -308,7 +308,7 @@ def test_a_batch_with_uniform_rounds_continues() -> None:
 # 6. No sign at all: work that a small limit ended.
 
 
-def test_work_without_any_sign_continues() -> None:
+def test_work_without_signs_of_stagnation_continues() -> None:
     steps = [
         step("bash", f"{word} --show src/{word}.c", f"{word}: line {n}", new_thought(n))
         for n, word in enumerate(WORDS)

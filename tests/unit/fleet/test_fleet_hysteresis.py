@@ -40,7 +40,7 @@ def moves(policy: Policy, bad: Signal, heals_at_s: float) -> list[tuple[float, P
     ],
     ids=["failure_rate", "external_dep", "latency"],
 )
-def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(policy: Policy, bad: Signal) -> None:
+def test_a_day_of_outage_is_a_few_probes_and_not_hundreds(policy: Policy, bad: Signal) -> None:
     steady = moves(policy, bad, heals_at_s=DAY_S / 2)
     recovery = policy.recovery
     assert isinstance(recovery, Cooldown)
@@ -58,7 +58,7 @@ def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(policy: Policy, bad: 
     assert max(gaps) <= 3610.0
 
 
-def test_a_provider_is_tried_every_two_minutes_and_back_within_them() -> None:
+def test_a_provider_is_probed_every_two_minutes_and_used_again_within_two_minutes() -> None:
     """All agents wait for it, and one of them tries for all: see decision 42."""
     policy = preset_policy("external_dep")
     seen = moves(policy, Signal(ok=False, seconds=1.0), heals_at_s=DAY_S / 2)
@@ -70,7 +70,7 @@ def test_a_provider_is_tried_every_two_minutes_and_back_within_them() -> None:
     assert seen[-1][0] - DAY_S / 2 <= 120.0
 
 
-def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:
+def test_an_agent_that_overspends_again_is_halted_longer_each_time() -> None:
     policy = preset_policy("budget")
     circuit = policy.start("agent/coder", 0.0)
     now_s, waits = 0.0, []
@@ -87,7 +87,7 @@ def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:
 
 
 @pytest.mark.parametrize("steady", [True, False])
-def test_a_spend_at_the_edge_of_the_warning_warns_once(
+def test_spending_around_the_warning_threshold_warns_once(
     monkeypatch: pytest.MonkeyPatch, *, steady: bool
 ) -> None:
     """A minute's spend goes to and fro between 73 and 77 % of the hard cap, for an hour."""

@@ -53,7 +53,7 @@ def test_a_file_that_changes_restarts_the_escalation(agent: Guarded) -> None:
     assert len(hinted) == 1
 
 
-def test_a_run_that_watches_its_agent_is_left_to_step_in(
+def test_a_run_that_watches_its_agent_takes_the_step_itself(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WATCHED_VARIABLE, "1")
@@ -122,7 +122,7 @@ def test_the_hooks_of_a_runs_agent_use_the_time_of_the_run(
 
 
 @pytest.mark.parametrize("told", ["", "soon", "1 2 3", "5 0", "nan"])
-def test_a_time_that_cannot_be_read_is_none(
+def test_an_unreadable_time_limit_is_ignored(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
     monkeypatch.setenv(TIME_VARIABLE, told)

@@ -67,7 +67,7 @@ def test_agents_are_identified_by_their_command_line(agent: str, words: list[str
         ["/sbin/init"],
     ],
 )
-def test_no_other_process_is_taken_for_the_agent(words: list[str]) -> None:
+def test_no_other_process_is_identified_as_the_agent(words: list[str]) -> None:
     assert not is_agent("codex", words)
 
 

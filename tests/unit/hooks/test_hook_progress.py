@@ -90,7 +90,7 @@ def test_one_incident_takes_one_step_although_score_and_progress_see_it(agent: G
     assert steps[3:6] == [1, 1, 1], f"{steps}: nudged, and then left alone for a while"
 
 
-def test_new_files_pay_back_and_undoing_them_does_not(agent: Guarded) -> None:
+def test_new_files_reduce_the_score_and_undoing_them_does_not(agent: Guarded) -> None:
     file = agent.folder / "a.py"
 
     def edit(n: int, text: str) -> str | None:
@@ -135,7 +135,9 @@ def test_a_configured_policy_applies_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.HELD_CLOSED])
-def test_no_step_is_taken_where_an_operator_lets_it_continue(agent: Guarded, mode: Mode) -> None:
+def test_no_step_is_taken_if_an_operator_lets_the_session_continue(
+    agent: Guarded, mode: Mode
+) -> None:
     order = Override("ada", "look first", mode=mode)
     key = "session/s1"
     agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())

@@ -172,7 +172,7 @@ def test_a_decision_that_takes_too_long_is_answered_as_the_process_would(
         (b"GET / HTTP/9.0\r\n\r\n", b"505"),
     ],
 )
-def test_what_is_no_request_gets_an_answer_in_json(
+def test_an_invalid_request_gets_an_answer_in_json(
     server: HookServer, request_: bytes, status: bytes
 ) -> None:
     with connect(server) as line:
@@ -216,7 +216,7 @@ def test_a_client_without_a_token_receives_its_refusal_despite_a_long_body(
         b"POST /hooks/claude-code HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
     ],
 )
-def test_a_post_that_is_no_proper_request_is_refused_in_a_form_that_agents_obey(
+def test_a_malformed_post_is_refused_in_a_form_that_agents_obey(
     server: HookServer, request_: bytes
 ) -> None:
     with connect(server) as line:

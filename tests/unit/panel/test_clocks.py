@@ -83,7 +83,7 @@ def test_a_breaker_never_binds_the_wall_clock() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_clock_that_runs_backwards_after_all_does_not_take_back_what_was_seen() -> None:
+def test_a_clock_that_runs_backwards_does_not_move_a_circuit_back_in_time() -> None:
     clock = FakeClock(1000.0)
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     breaker.record(Signal(ok=False))
@@ -135,7 +135,7 @@ def test_no_clock_is_read_under_a_lock(policy: Policy, refresh_s: float | None) 
         assert breaker.state == "closed"
 
 
-def test_after_a_pause_a_run_is_as_old_as_it_was_due() -> None:
+def test_after_a_pause_a_run_of_successes_is_dated_when_it_was_due() -> None:
     clock = FakeClock(1000.0)
     policy = Policy([detectors.LatencyP95(1.0, window_s=30.0, min_calls=5)])
     breaker = CircuitBreaker("api", policy=policy, clock=clock)

@@ -47,7 +47,7 @@ def test_namespaces_have_queues_of_their_own() -> None:
     assert not set(queues_of(("gpu",), "team-a")) & set(queues_of(("gpu",)))
 
 
-def test_no_label_names_the_queue_of_several() -> None:
+def test_a_label_must_not_contain_the_separator() -> None:
     with pytest.raises(ValueError, match="'big\\+gpu' contains '\\+'"):
         queues_of(("big+gpu",))
 

@@ -185,7 +185,7 @@ def test_an_older_worker_executes_a_job_with_a_branch() -> None:
 
 
 @pytest.mark.parametrize("field", ["commit", "head"])
-def test_what_another_host_saved_as_a_commit_is_one(field: str) -> None:
+def test_a_value_saved_as_a_commit_must_be_a_commit(field: str) -> None:
     job = RemoteJob(SPEC, work=Parcel("w:1", "a" * 40, "b" * 40, "refs/x"))
     assert RemoteJob.load(job.dump()) == job
     option = job.work._replace(**{field: "--output=file"})
@@ -292,7 +292,7 @@ def test_only_one_outcome_counts_per_order(moves: list[tuple[str, int]]) -> None
     assert job.written == lines == len(jobs.iterations("r1"))
 
 
-def test_held_and_claimed_are_pure() -> None:
+def test_held_and_claimed_do_not_change_the_job() -> None:
     job = RemoteJob(SPEC)
     taken = claimed(job, "one", 0.0, LEASE_S)
     assert taken is not None
@@ -307,9 +307,7 @@ def lose_workers(jobs: Jobs, clock: FakeClock, count: int) -> None:
         clock.advance(LEASE_S)
 
 
-def test_a_job_with_which_too_many_workers_are_lost_is_given_up(
-    jobs: Jobs, clock: FakeClock
-) -> None:
+def test_a_job_that_loses_too_many_workers_is_given_up(jobs: Jobs, clock: FakeClock) -> None:
     lose_workers(jobs, clock, MAX_LOSSES - 1)
     job = jobs.get("r1")
     assert job is not None

@@ -181,7 +181,7 @@ def test_work_reaches_only_the_branch_that_was_checked_out(
     assert apply(project, start, work, "now", branch=was.branch) is None, "it is there already"
 
 
-def test_the_index_of_the_user_is_not_touched(project: Path) -> None:
+def test_the_index_of_the_user_stays_unchanged(project: Path) -> None:
     git(project, "add", "new")
     before = git(project, "ls-files", "-s"), git(project, "status", "--porcelain")
     snapshot(project, "r1")
@@ -255,7 +255,7 @@ def test_an_empty_folder_in_which_nothing_was_done_stays_empty(tmp_path: Path) -
     assert apply(project, start, work, "now") is None
 
 
-def test_a_bundle_that_builds_on_what_is_not_here_reports_it(project: Path, tmp_path: Path) -> None:
+def test_a_bundle_with_missing_prerequisites_is_reported(project: Path, tmp_path: Path) -> None:
     start, other = sent(project, tmp_path)
     (other / "more").write_text("more\n")
     saved(other, tmp_path / "notes", "transfer/w")
@@ -335,7 +335,7 @@ def test_a_repository_that_cannot_be_fetched_is_named_with_the_cause_in_front(
 
 
 @pytest.mark.parametrize("name", ["ignored", "folder", "folder/below"])
-def test_an_ignored_file_that_the_agent_did_not_know_is_not_replaced(
+def test_an_ignored_file_that_the_worker_did_not_have_is_not_replaced(
     project: Path, tmp_path: Path, name: str
 ) -> None:
     """The agent removes the .gitignore and adds a file of the same name."""
@@ -357,7 +357,7 @@ def test_an_ignored_file_that_the_agent_did_not_know_is_not_replaced(
 
 
 @pytest.mark.parametrize("where", ["project", "worker"])
-def test_a_packed_file_that_git_ignores_is_not_taken_for_a_deleted_one(
+def test_a_packed_file_that_git_ignores_does_not_count_as_deleted(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """It was added by force and never committed, or only the host of the worker ignores it."""

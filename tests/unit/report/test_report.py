@@ -111,7 +111,7 @@ def test_a_completed_run_has_no_partial_work_and_nothing_to_continue_with() -> N
     assert "go on" not in read.text.lower()
 
 
-def test_evidence_that_a_detector_holds_is_reported_once() -> None:
+def test_evidence_that_a_detector_shows_is_reported_once() -> None:
     held = readings(1.0, "three in a row")
     text = page(run(end=end(evidence=[held[0]["reason"]]), readings=held), [])
     assert Reader(text).text.count("consecutive_failures: three in a row") == 1
@@ -134,13 +134,13 @@ def test_the_budget_is_a_line_only_where_there_is_one() -> None:
     assert "budget $3.00" in Reader(page(held, [facts()])).text
 
 
-def test_an_unknown_price_is_reported_and_not_taken_for_nothing() -> None:
+def test_an_unknown_price_is_reported_and_not_counted_as_zero() -> None:
     read = Reader(page(run(), [facts(cost_micros=None)]))
     assert "unknown cost" in read.text
     assert "iteration 1: unknown cost" in read.titles
 
 
-def test_what_never_reached_its_provider_is_not_of_unknown_price() -> None:
+def test_a_call_that_never_reached_its_provider_has_no_unknown_price() -> None:
     none = {"input": 0, "output": 0}
     lost = facts(outcome="provider", cost_micros=None, tokens=none)
     assert "price unknown" not in Reader(page(run(), [lost])).text
@@ -252,7 +252,7 @@ JUNK = st.recursive(
 
 
 @given(st.data())
-def test_a_record_that_holds_anything_can_be_reported(data: st.DataObject) -> None:
+def test_a_record_with_any_content_can_be_reported(data: st.DataObject) -> None:
     line, whole = facts(), run(end=end())
     for record in (line, whole, whole["end"], whole["state"], whole["end"]["checkpoint"]):
         for key in data.draw(st.lists(st.sampled_from(sorted(record)), max_size=4)):
@@ -275,7 +275,7 @@ def record(tmp_path: Path, **changed: Any) -> RunFolder:
     return made
 
 
-def test_it_is_one_file_for_the_user_only_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_the_report_is_one_private_file_without_leftovers(tmp_path: Path) -> None:
     made = record(tmp_path)
     place = write_report(made)
     assert place == made.path / "report.html"
@@ -296,12 +296,12 @@ def test_what_cannot_be_read_leaves_the_old_report_in_place(tmp_path: Path) -> N
     assert (made.path / "report.html").read_text(encoding="utf-8") == before
 
 
-def test_texts_that_no_encoding_has_are_written_anyway(tmp_path: Path) -> None:
+def test_texts_that_no_encoding_can_represent_are_written(tmp_path: Path) -> None:
     made = record(tmp_path, task="lost \ud800 half")
     assert "lost \\ud800 half" in write_report(made).read_text(encoding="utf-8")
 
 
-def test_a_link_that_an_agent_put_in_its_place_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_that_an_agent_put_in_place_of_the_report_is_not_followed(tmp_path: Path) -> None:
     made = record(tmp_path)
     precious = tmp_path / "precious"
     precious.write_text("as it was", encoding="ascii")
@@ -312,7 +312,7 @@ def test_a_link_that_an_agent_put_in_its_place_is_not_followed(tmp_path: Path) -
     assert precious.read_text(encoding="ascii") == "as it was"
 
 
-def test_the_verb_writes_it_again_and_prints_its_path(
+def test_the_verb_writes_the_report_again_and_prints_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = record(tmp_path)

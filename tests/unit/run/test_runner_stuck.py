@@ -79,7 +79,7 @@ def test_a_stuck_agent_is_stopped_and_the_next_prompt_has_the_evidence_and_the_h
     assert "stuck, score 90/100: nudge, by the escalation" in stage.view.notes
 
 
-def test_the_score_is_that_of_the_moment_however_soon_the_circuit_closes_again() -> None:
+def test_the_reported_score_is_that_of_the_trip() -> None:
     moments = itertools.count(1.0, 0.01)
     policy = preset_policy("stuck")
     circuit = CircuitBreaker("session/s1", policy=policy, clock=lambda: next(moments))
@@ -266,7 +266,7 @@ def test_an_abort_from_outside_ends_the_run_and_keeps_the_work(stage: Stage) -> 
     assert result.state.changed == ("f1",)
 
 
-def test_a_store_that_is_gone_stops_no_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_store_stops_no_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(name: str, work: object) -> None:
         raise StoreUnavailable("memory:", "it is gone", "wait")
 

@@ -44,7 +44,7 @@ def test_a_backlog_is_bounded_and_loses_no_count_and_no_cent(permits: int) -> No
     assert backlog.waiting == 0
 
 
-def test_a_backlog_keeps_the_order_of_the_first_and_piles_up_the_rest() -> None:
+def test_a_backlog_keeps_the_order_of_the_first_messages_and_sums_up_the_rest() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for number in range(3 * LISTED):
         backlog.add(Record(Signal(ok=False, error=f"error {number}")))

@@ -120,7 +120,7 @@ def test_a_full_disk_is_reported_and_nothing_is_half_written(path: Path) -> None
         subprocess.run(["umount", "-l", str(tiny)], check=True)
 
 
-def test_on_a_full_disk_a_store_can_be_looked_at_and_reports_why_it_cannot_be_written(
+def test_on_a_full_disk_a_store_can_be_read_and_reports_why_it_cannot_be_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(SqliteStore(path)) as store:
@@ -207,7 +207,7 @@ def test_a_read_only_file_can_be_read_and_not_written(tmp_path: Path, is_closed:
     writer.close()
 
 
-def test_a_folder_in_which_nothing_can_be_made_is_read_only(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_read_only(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     lock_away(folder / "state.db")

@@ -91,7 +91,7 @@ def test_it_waits_for_the_call_that_is_due_first(monkeypatch: pytest.MonkeyPatch
     submitter.stop()
 
 
-def test_what_is_added_during_its_own_call_is_called_again() -> None:
+def test_a_circuit_added_during_its_own_call_is_called_again() -> None:
     submitter = Submitter()
 
     class AddsItself:
@@ -145,7 +145,7 @@ def test_it_starts_again_after_it_ended_and_after_a_fork() -> None:
     until(lambda: third.ticks == 1)
 
 
-def test_after_stop_nothing_is_taken() -> None:
+def test_after_stop_nothing_is_accepted() -> None:
     submitter, owner = Submitter(), Owner(1)
     submitter.stop()
     submitter.add(owner, owner.tick)

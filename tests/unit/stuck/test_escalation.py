@@ -43,7 +43,7 @@ def test_what_was_tried_before_is_reported() -> None:
     )
 
 
-def test_progress_leads_back_to_the_first_step() -> None:
+def test_progress_restarts_the_escalation_at_the_first_step() -> None:
     apply = applying(MemoryStore())
     for _ in range(3):
         escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")
@@ -84,7 +84,7 @@ def test_the_evidence_of_each_step_is_kept() -> None:
     ]
 
 
-def test_the_memory_outlasts_the_process(tmp_path: Path) -> None:
+def test_the_steps_taken_outlast_the_process(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     first = SqliteStore(path)
     escalation.take_next_step(applying(first), SUBJECT, STEP_NAMES, "flood")

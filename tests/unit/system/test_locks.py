@@ -105,7 +105,7 @@ def test_a_fork_inside_of_a_section_leaves_both_processes_inside() -> None:
     assert not lock.is_mine()
 
 
-def test_locks_that_are_gone_are_not_remembered() -> None:
+def test_released_locks_are_garbage_collected() -> None:
     before = len(threads._locks)
     lock = ForkSafeLock()
     assert len(threads._locks) == before + 1
