@@ -1,4 +1,4 @@
-"""How much a test tries: a little in `make test`, everything in `make stress`."""
+"""How many cases a test tries: a few in `make test`, all of them in `make stress`."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ DEEP = bool(os.environ.get("SWITCHGEAR_DEEP"))
 
 
 def scaled(everything: int, few: int) -> int:
-    """The number of tries; mark the test with `deep`, so that `make stress` runs it too."""
+    """The number of cases; mark the test with `deep`, so that `make stress` runs it too."""
     return everything if DEEP else few
 
 

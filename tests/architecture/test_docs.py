@@ -329,7 +329,7 @@ def raised_texts() -> Iterator[tuple[str, str]]:
 
 
 def is_store_error(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether a `StoreError` is made here, perhaps to be raised elsewhere: it says why second."""
+    """Whether a `StoreError` is created here, perhaps to be raised elsewhere: its second argument is the reason."""
     return (
         isinstance(node, ast.Call)
         and re.fullmatch(r"Store[A-Z]\w+", getattr(node.func, "id", "")) is not None
@@ -338,7 +338,7 @@ def is_store_error(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def longest_piece(raised: ast.expr | None, argument: int) -> str:
-    """The longest fixed piece of the text in an argument; empty if it says nothing by itself."""
+    """The longest fixed piece of the text in an argument; empty if it is too short to identify the error."""
     if not isinstance(raised, ast.Call) or len(raised.args) <= argument:
         return ""
     if getattr(raised.func, "id", "") == "AssertionError":

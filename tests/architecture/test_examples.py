@@ -90,7 +90,7 @@ def _is_compound(statement: ast.stmt) -> bool:
 
 @pytest.fixture
 def quiet_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A world in which an example can neither sleep nor reach anybody."""
+    """An environment in which an example can neither sleep nor open a connection."""
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("an example sleeps or opens a connection: use FakeClock, a stand-in")

@@ -1,4 +1,4 @@
-"""What the command imports only when it is needed can be imported then, whatever came before."""
+"""Lazy imports of the command work in any order."""
 
 import re
 import subprocess

@@ -61,7 +61,7 @@ settings.load_profile("patient")
 
 
 def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
-    """What a command prints that finds the copy instead of the package."""
+    """The output of a command that imports the copy instead of the package."""
     environment = {
         **os.environ,
         "HOME": str(package.parents[1] / "home"),
@@ -84,7 +84,7 @@ def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
 
 
 def insert(file: Path, place: str, text: str, *, before: bool = False) -> None:
-    """Insert a text behind a place in a file, or before it."""
+    """Insert a text after a position in a file, or before it."""
     old = file.read_text()
     assert old.count(place) == 1, f"{file.name} has {old.count(place)} of {place!r}"
     file.write_text(old.replace(place, text + place if before else place + text))

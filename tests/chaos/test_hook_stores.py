@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Path:
 def ask(
     project: Path, data: dict[str, Any], limit: Callable[[], None] | None = None, **env: str
 ) -> tuple[dict[str, Any], float]:
-    """What the hook answers, and how many seconds it took."""
+    """The answer of the hook, and the seconds that it took."""
     began_s = time.monotonic()
     done = subprocess.run(
         command(project),
@@ -73,7 +73,7 @@ def decision(told: dict[str, Any]) -> str:
 
 
 def holds(project: Path, limit: Callable[[], None] | None = None, **env: str) -> None:
-    """The rules hold and the circuits are left to `on_trouble`, each in time."""
+    """Check that the rules apply and `on_trouble` decides about circuits, each in time."""
     told, seconds = ask(project, before("Bash", FORBIDDEN), limit, **env)
     assert decision(told) == "deny"
     assert "rule deletes/outside: /etc" in told["hookSpecificOutput"]["permissionDecisionReason"]
@@ -85,7 +85,7 @@ def holds(project: Path, limit: Callable[[], None] | None = None, **env: str) ->
 
 
 def ready(project: Path, on_trouble: str = "admit") -> Path:
-    """A project whose configuration is compiled and whose store is begun."""
+    """A project with a compiled configuration and an existing store."""
     write_config(project / "switchgear.yaml", f"hooks: {{on_trouble: {on_trouble}}}\n")
     for number in range(2):
         assert ask(project, before("Bash", HARMLESS, f"r{number}"))[0] == {}

@@ -25,7 +25,7 @@ TIMEOUT_S = 0.3
 
 
 class Site:
-    """A panel on a server, a panel on another machine, and what the sinks of the first heard."""
+    """A panel on a server, a panel on another machine, and the events that the first one's sinks received."""
 
     def __init__(self, url: str, direct_url: str | None = None) -> None:
         self.heard: list[Event] = []
@@ -43,7 +43,7 @@ class Site:
         return found.circuit
 
     def is_back(self) -> bool:
-        """Look now and then, as calls do; true once the store has heard everything."""
+        """Check repeatedly, as calls do; true once the store has received everything."""
         self.breaker.refresh()
         return not self.panel.store.is_lost
 

@@ -306,7 +306,7 @@ def _answers(proxy: ProxyProcess) -> bool:
 
 
 def _locked(place: Path) -> "subprocess.Popen[str]":
-    """A process that holds the file of the store, so that nobody else can write."""
+    """A process that locks the file of the store, so that no other process can write."""
     code = (
         "import sqlite3, sys, time\n"
         f"c = sqlite3.connect({str(place)!r}, isolation_level=None)\n"

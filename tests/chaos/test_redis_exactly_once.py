@@ -298,7 +298,7 @@ def _receipts(server: Server) -> int:
 
 
 def _told(store: RedisStore, message: Record = FAILED, key: str = "api") -> None:
-    """Tell it until it is heard, as a sender does that knows what is in doubt."""
+    """Send it until it is confirmed, as a sender does that knows which messages are in doubt."""
     in_doubt: str | None = None
     for _ in range(20):
         try:
@@ -436,7 +436,7 @@ def test_an_amendment_whose_reply_is_lost_is_made_once(server: Server, fault: st
 
 
 def _crew(store_of: Callable[[], RedisStore], threads: int, each: int, deadline_s: float) -> int:
-    """Tell failures from several stores at once, each until it is heard; how many."""
+    """Record failures from several stores at once, each until it is confirmed; their number."""
     sent = [0] * threads
 
     def work(index: int) -> None:
@@ -466,7 +466,7 @@ def _crew(store_of: Callable[[], RedisStore], threads: int, each: int, deadline_
 
 
 def _panels(store_of: Callable[[], RedisStore], panels: int, each: int, deadline_s: float) -> int:
-    """The same over panels, which go on while the store is gone and tell it later."""
+    """The same over panels, which continue while the store is unavailable and save the results later."""
     sent = [0] * panels
 
     def work(index: int) -> None:

@@ -46,7 +46,7 @@ def chain(count: int) -> list[dict[str, object]]:
 
 
 def suspend_until_delivered_again(hosts: Hosts, name: str, batch: subprocess.Popen[bytes]) -> None:
-    """Suspend a worker that has a message, until the broker has delivered it to another one."""
+    """Suspend a worker that has a message, until the broker has delivered the message to another worker."""
     worker = hosts.workers[name]
     while True:
         worker.send_signal(signal.SIGSTOP)

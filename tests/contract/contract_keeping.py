@@ -1,4 +1,4 @@
-"""What every store promises of what it has kept: found, followed, moved, forgotten. Part of the contract."""
+"""What every store promises about saved circuits and events: search, streams, import, removal. Part of the contract."""
 
 from pathlib import Path
 from typing import Any

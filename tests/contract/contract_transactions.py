@@ -1,4 +1,4 @@
-"""What every store promises of several messages and a note at once. Part of the contract."""
+"""What every store promises about several messages and a note in one transaction. Part of the contract."""
 
 import time
 from collections.abc import Callable

@@ -64,7 +64,7 @@ SCRIPTS = st.lists(
 
 
 class Conversation:
-    """The same messages to several stores; a tell under `Permit(0)` uses the last one granted."""
+    """The same messages to several stores; a record under `Permit(0)` uses the last permit issued."""
 
     def __init__(self, stores: list[Store]) -> None:
         self.stores = stores
@@ -88,7 +88,7 @@ class Conversation:
         return done.verdict, dump_circuit(policy, done.circuit), done.events
 
     def remember_alike(self) -> None:
-        """What is read back is the same, too."""
+        """Check that all stores return the same content."""
         first, *others = [self._memory(store) for store in self.stores]
         for other in others:
             assert other == first

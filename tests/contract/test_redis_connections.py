@@ -1,4 +1,4 @@
-"""Scripts, logins, sockets, loops and forks: how a Redis server is talked to, seen on a real one."""
+"""Scripts, logins, sockets, event loops and forks, with a real Redis server."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What a Redis server holds that cannot be read, or does not take, seen on a real one."""
+"""Unreadable data in a real Redis server, and writes that it rejects."""
 
 import json
 

@@ -57,7 +57,7 @@ def as_user(url: str) -> str:
 
 
 def do_everything(url: str) -> None:
-    """Each thing that a store does, on a server that is otherwise empty."""
+    """Every operation of a store, on a server that is otherwise empty."""
     store = RedisStore(url)
     with Panel(store, operator_token_sha256="0" * 64) as panel:
         breaker = panel.breaker("api", POLICY)
@@ -80,7 +80,7 @@ def do_everything(url: str) -> None:
 
 
 def gives_up(store: RedisStore) -> Generator[Call, Any, None]:
-    """What a client does that nobody answers in time."""
+    """What a client does when its message times out."""
     mail = Mail(store._protocol.known.token(), FAILED, 0.0, "")
     yield store._protocol._withdrawal("api", mail)
 

@@ -32,7 +32,7 @@ INBOX = "{switchgear}:inbox:api"
 
 
 class Private(ConsecutiveFailures):
-    """A detector that only its owner's process knows."""
+    """A detector whose class exists only in one process."""
 
     __slots__ = ()
     kind = "private_to_the_owner"
@@ -237,7 +237,7 @@ def test_a_report_and_a_failure_take_one_round_trip_without_competition(
 
 
 def test_a_report_and_a_failure_queue_again_after_a_lost_reply(server: Server) -> None:
-    """Taking back the first passes the turn to the second, which is then taken back, too."""
+    """Withdrawing the report makes the failure the first in the queue, so it is withdrawn, too."""
     with FaultyProxy(server.port) as proxy:
         store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
         tell(store)

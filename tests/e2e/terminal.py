@@ -66,7 +66,7 @@ class Terminal:
         return self.process.returncode
 
     def interrupt(self) -> None:
-        """What Ctrl-C does; again if it came just before the command began to read a key."""
+        """Press Ctrl-C; once more if the command was not yet reading keys."""
         for _ in range(5):
             self.process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
@@ -75,21 +75,21 @@ class Terminal:
 
     @property
     def seen(self) -> str:
-        """The output without what only moves the cursor and changes colours."""
+        """The output without sequences that move the cursor or change colours."""
         return _plain(self.output)
 
     @property
     def normal(self) -> str:
-        """What was printed on the normal screen after the live one."""
+        """The text on the normal screen after the live screen."""
         return self.output.rpartition(LEAVE)[2]
 
     @property
     def after(self) -> Any:
-        """How the terminal is set now."""
+        """The present settings of the terminal."""
         return termios.tcgetattr(self._theirs)
 
     def left_clean(self) -> bool:
-        """Whether the terminal is as it was."""
+        """Whether the terminal has its original settings."""
         return self.after == self.before and self.output.rindex(SHOW) > self.output.rindex(HIDE)
 
     def hang_up(self) -> None:

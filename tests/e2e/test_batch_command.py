@@ -1,4 +1,4 @@
-"""`switchgear batch` as a person types it: real processes, real signals, real worktrees."""
+"""`switchgear batch` as a user types it: real processes, real signals, real worktrees."""
 
 import json
 import os
@@ -618,7 +618,7 @@ def test_work_on_a_history_of_its_own_is_reported_as_missing_in_its_branch(
 
 
 def hang_once(project: Project, words: str) -> Path:
-    """A git that hangs the first time that it gets these words; the file with its process id."""
+    """A git that hangs the first time it gets these arguments; returns the file with its process id."""
     commands, real, pid = project.beside / "bin", shutil.which("git"), project.beside / "pid"
     commands.mkdir()
     hangs = f'mkdir "{project.beside}/once" 2>/dev/null && echo $$ > "{pid}~" && mv "{pid}~" "{pid}" && exec sleep 600'
@@ -766,7 +766,7 @@ runpy.run_module("switchgear", run_name="__main__")
 
 
 def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str]:
-    """The batch with a defect of ours right behind a step of it."""
+    """The batch with a defect of Switchgear right after one of its steps."""
     script = project.beside / "defect.py"
     script.write_text(DEFECT.format(where=where))
     words = [sys.executable, str(script)]

@@ -1,4 +1,4 @@
-"""Every way out of the hook process is an answer: agents take silence, and any code but 2, for approval."""
+"""Every exit of the hook process is an answer: agents treat silence, and any exit code but 2, as approval."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def call(agent: str, args: Any, **more: Any) -> dict[str, Any]:
 
 
 def installed(project: Path, agent: str = "claude-code") -> list[str]:
-    """The command as settings hold it for events before a tool, and as the agent's shell runs it."""
+    """The command in the settings for events before a tool, run by a shell as the agent does."""
     return ["/bin/sh", "-c", shlex.join(command(project, agent)) + OR_REFUSE]
 
 
@@ -68,7 +68,7 @@ def start(words: list[str], **named: Any) -> "subprocess.Popen[bytes]":
 
 
 def refuses(agent: str, code: int | None, stdout: bytes) -> bool:
-    """Whether the agent would not call the tool; our plugins refuse whatever they cannot read."""
+    """Whether the agent would not call the tool; the plugins of Switchgear refuse every reply that they cannot read."""
     try:
         told = json.loads(stdout or b"{}")
     except ValueError:
@@ -455,7 +455,7 @@ TWICE = [
 
 @pytest.mark.parametrize(("found", "instead"), TWICE, ids=[repr(pair[1]) for pair in TWICE])
 def test_a_duplicate_key_is_refused(project: Path, found: bytes, instead: bytes) -> None:
-    """Which of the values holds, readers of JSON do not agree on."""
+    """Parsers of JSON disagree about which of the values counts."""
     raw = json.dumps(before("Bash", FORBIDDEN)).encode()
     assert raw.count(found) == 1
     ran = hook(project, raw.replace(found, instead))

@@ -1,4 +1,4 @@
-"""The hook as agents run it: a process, its input, its answer, and what it leaves in the store."""
+"""The hook as agents run it: a process, its input, its answer, and its records in the store."""
 
 import json
 import os

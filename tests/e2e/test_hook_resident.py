@@ -773,7 +773,7 @@ def generated(number: int, project: Path, evasive: list[str]) -> tuple[str, byte
 
 
 def response(agent: str, root: str, raw: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """What a hook writes that decides in its own process."""
+    """The response of a hook that decides in its own process."""
     found: list[tuple[int, bytes, bytes, bytes]] = []
 
     def write(*reply: Any) -> int:

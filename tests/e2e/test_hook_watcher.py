@@ -58,7 +58,7 @@ TOLD_BY_A_HOOK = 3
 
 
 def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Popen[str]:
-    """A stand-in for Claude Code, known as such by its name, that calls our hooks, in a project with this configuration."""
+    """A script with the name of Claude Code that calls the hooks, in a project with this configuration."""
     (folder / ".git").mkdir()
     write_config(folder / "switchgear.yaml", config)
     (folder / name).write_text(AGENT)
@@ -74,7 +74,7 @@ def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Po
 
 
 def silent(process: subprocess.Popen[str], folder: Path) -> list[str]:
-    """Wait until the agent has called its last hook, and only then mind its silence.
+    """Wait until the agent has called its last hook, and only then watch its silence.
 
     On a busy machine it is silent for as long between two hooks.
     """
@@ -166,7 +166,7 @@ def test_without_a_known_process_any_active_watcher_records_the_silence(
 
 
 def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
-    """The notes of the session, as soon as they fit; the watcher is a separate process."""
+    """The notes of the session, once the condition holds; the watcher is a separate process."""
     path, until_s = folder / ".switchgear" / "state.db", time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         if path.exists():

@@ -27,7 +27,7 @@ FLEET = "agents: {coder: {owner: ana, provider: p, model: m}}\n"
 
 
 def lines(path: Path, count: int = 1) -> list[dict[str, Any]]:
-    """The JSON lines of a file, once there are so many."""
+    """The JSON lines of a file, once it has at least this number."""
     give_up_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_s:
         if path.exists():

@@ -1,4 +1,4 @@
-"""`switchgear run`, `runs` and `resume` as a person types them: real processes, real signals."""
+"""`switchgear run`, `runs` and `resume` as a user types them: real processes, real signals."""
 
 import json
 import os

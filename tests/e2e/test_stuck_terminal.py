@@ -67,7 +67,7 @@ print('{"type": "result", "text": "done", "success": true}')
 
 
 def with_help(folder: Path, **more: object) -> None:
-    """A configuration that names somebody who takes over, and leaves what they were given."""
+    """A configuration with an escalation agent, which saves the prompt that it receives."""
     (folder / "klaus.py").write_text(KLAUS)
     plan = {"escalate": f"{sys.executable} -S {folder / 'klaus.py'} {{prompt}}", **more}
     told = {"interventions": plan, "timeouts": {"session_s": 600}}

@@ -19,7 +19,7 @@ from switchgear._cli import main
 
 
 def told_apart(name: str, now: str) -> str:
-    """What differs between a golden file and what holds now, line by line."""
+    """The difference between a golden file and the present output, line by line."""
     golden = (HERE / name).read_text()
     if golden == now:
         return ""

@@ -122,7 +122,7 @@ def search(query: str) -> str:
 
 @tool(approval_mode="never_require")
 def broken(query: str) -> str:
-    """Search in vain."""
+    """Fail to search."""
     raise OSError(f"index {query} is gone")
 
 

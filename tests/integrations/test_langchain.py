@@ -475,7 +475,7 @@ def test_invalid_options_are_named() -> None:
 
 
 def spent(panel: Panel) -> tuple[int, int]:
-    """What of the budget "team" is reserved and what is spent."""
+    """The reserved and the spent amount of the budget "team"."""
     [root] = panel.budgets.tree("team")
     return root.node.held_micros, root.node.spent_micros
 

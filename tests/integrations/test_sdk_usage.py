@@ -111,7 +111,7 @@ def ended(panel: Panel) -> int:
 
 
 def money(panel: Panel) -> tuple[int, int]:
-    """What is reserved and what is spent."""
+    """The reserved and the spent amount."""
     [root] = [status.node for status in panel.budgets.tree("team") if status.path == "team"]
     return root.held_micros, root.spent_micros
 

@@ -121,7 +121,7 @@ def search(query: str) -> str:
 
 @tool
 def broken(query: str) -> str:
-    """Search in vain."""
+    """Fail to search."""
     raise OSError(f"index {query} is gone")
 
 

@@ -1,4 +1,4 @@
-"""`switchgear wrap` around scripts that know nothing of it, with the real SDKs, against a scripted API on loopback."""
+"""`switchgear wrap` around unmodified scripts, with the real SDKs, against a scripted API on loopback."""
 
 import json
 import os

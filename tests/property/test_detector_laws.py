@@ -42,7 +42,7 @@ def remembered(detector: Detector, history: naive.History) -> Any:
 
 @cache
 def many_acts() -> list[AgentStep]:
-    """Steps of agents, with more words, lines and files in all than anybody remembers."""
+    """Steps of agents, with more words, lines and files than a detector remembers."""
     random = Random(0)
     letters = str.maketrans("0123456789", "ghijklmnop")
 
@@ -62,7 +62,7 @@ def many_acts() -> list[AgentStep]:
 
 
 def times(history: naive.History) -> list[float]:
-    """When to look: at the last signal, and later, as one after the other leaves its window."""
+    """Times of readings: at the last signal, and later, when signals leave the window."""
     last_s = history[-1][0] if history else 0.0
     return [last_s + later_s for later_s in (0.0, 0.25, 1.0, 2.75, 3.0, 8.75, 9.0, 300.0)]
 
@@ -260,7 +260,7 @@ FIELDS = [(kind, name) for kind in ALL for name in fields(kind)]
 
 
 def conduct(detector: Detector, history: naive.History) -> list[Any]:
-    """All that a detector can be seen to do."""
+    """The observable behaviour of a detector."""
     memory, seen = detector.start(), list[Any]()
     for at_s, signal in history:
         memory = detector.fold(memory, signal, at_s)

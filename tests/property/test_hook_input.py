@@ -150,7 +150,7 @@ def forbidden(agent: str) -> dict[str, Any]:
 
 
 def mutate(draw: Any, agent: str) -> bytes:
-    """The same call in another dress: further fields, other escapes, other order, white space."""
+    """The same call in another encoding: further fields, other escapes, order and white space."""
     data = forbidden(agent)
     known = {
         "agent_id",
@@ -227,7 +227,7 @@ def outcome_of(raw: bytes) -> Any:
 
 
 class Broken:
-    """A store that fails in one of the ways in which stores fail."""
+    """A store that fails with one kind of store error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -59,7 +59,7 @@ def signal(chance: Random) -> Signal:
 
 
 def configured(kind: type[Any], chance: Random) -> Any:
-    """The debt as it comes, or with other numbers."""
+    """The detector with its defaults, or with other numbers."""
     more = {
         "limit": chance.choice((1.5, 3.0, 6.0)),
         "usual": chance.choice((0.1, 0.25, 0.5)),

@@ -25,7 +25,7 @@ calmly = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read_all(path: Path, force: str | None) -> None:
-    """Read it, and let a policy judge what comes of it."""
+    """Read a recording, and replay the result under a policy."""
     tally = RecordingTally()
     for run in runs_in(RecordingFile(str(path)), tally, force):
         judge(run, LEDGER, pictures=True)

@@ -45,7 +45,7 @@ def test_a_move_that_is_not_in_the_table_cannot_be_made(before: Phase, to: Phase
 
 @st.composite
 def walkers(draw: st.DrawFn) -> Walker:
-    """A circuit that has been through something, in any phase and mode."""
+    """A circuit with a history, in any phase and mode."""
     walker = Walker(draw(policies()), "k", 1000.0)
     for signal, seconds in draw(st.lists(st.tuples(FEW_SIGNALS, TICKS), max_size=5)):
         walker.record(signal, walker.ask())

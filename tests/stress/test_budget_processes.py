@@ -58,7 +58,7 @@ def test_sixteen_processes_never_overspend_a_parent(url: str, budgets: Budgets) 
 
 
 def highest(lines: list[Line]) -> None:
-    """At no line of the account was more spent and set aside than the team has."""
+    """Check that no line of the account has more spent and reserved than the limit of the team."""
     used: dict[str, int] = {}
     spent = 0
     for line in lines:
@@ -78,7 +78,7 @@ def started(what: str, url: str) -> "subprocess.Popen[bytes]":
 
 
 def ended(victim: "subprocess.Popen[bytes]") -> bytes:
-    """What a process said that nobody has read yet, after it was killed."""
+    """The unread output of a process that was killed."""
     assert victim.stdout is not None
     with victim.stdout as said:
         victim.kill()

@@ -106,7 +106,7 @@ OUTCOMES: list[BaseException | None] = [
 
 
 class Book:
-    """What all callers saw. Appending is atomic; counting comes afterwards."""
+    """The observations of all callers. Appending is atomic; they are counted afterwards."""
 
     def __init__(self) -> None:
         self.lines = list[str]()
@@ -162,7 +162,7 @@ class Book:
 
 
 def operator(breaker: CircuitBreaker, dice: random.Random) -> None:
-    """Somebody who gives orders all the time; never a reset, which would clear the totals."""
+    """An operator who sends overrides continuously; never a reset, which would clear the totals."""
     for _ in range(40):
         order = dice.choice(["hold_open", "hold_closed", "shadow", "release", "release"])
         getattr(breaker, order)(by="ann", why="stress")
@@ -196,7 +196,7 @@ def test_no_call_of_threads_is_lost_in_any_shape_with_any_outcome(
 
 
 def test_threads_on_the_fast_paths_while_others_trip_and_read() -> None:
-    """Successes by ticket and refusals without a lock race with all that ends a run."""
+    """Successes by ticket and refusals without a lock race with everything that ends a run."""
     book = Book()
     policy = POLICIES["classic"]
     breaker = CircuitBreaker("api", policy=policy, clock=Ticking(), sinks=[book.heard])

@@ -39,7 +39,7 @@ def fails() -> None:
 
 
 def in_the_middle(monkeypatch: pytest.MonkeyPatch, happening: Callable[[], object]) -> list[str]:
-    """Let something happen, once, while the breaker's lock is held."""
+    """Run a function once while the breaker's lock is held."""
     happened = list[str]()
 
     def interrupted(*args: Any) -> Any:
@@ -166,7 +166,7 @@ class Interrupt(BaseException):
 
 
 def interrupted_at(moment: int, job: Callable[[], object]) -> bool:
-    """Run the job and interrupt it at the n-th moment in our code; whether there were so many.
+    """Run the job and interrupt it at the n-th moment in code of Switchgear; whether it had that many moments.
 
     The interpreter looks for signals when a function begins and when a C function has returned;
     a profiler is told of just these moments, and what it raises is raised there.
@@ -224,7 +224,7 @@ def test_an_interrupt_at_any_moment_leaves_a_breaker_that_works(
 
 
 def still_works(breaker: CircuitBreaker, clock: FakeClock) -> None:
-    """It is neither locked nor wedged: it can be read, comes back, and trips again."""
+    """Check that the breaker can be read, recovers, and trips again."""
     lock_is_free = threading.Event()
 
     def read() -> None:

@@ -17,7 +17,7 @@ CROWD = 8
 def outlasting(
     breaker: CircuitBreaker, shape: Shape, meanwhile: Callable[[], None], *, fails: bool
 ) -> None:
-    """Let a crowd of calls begin, let something happen, and let them all end after it."""
+    """Start several calls, run a function, and let all calls end after it."""
     inside, over = threading.Barrier(CROWD + 1), threading.Event()
 
     def slow() -> None:

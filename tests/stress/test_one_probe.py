@@ -42,13 +42,13 @@ SHAPES = [
 
 
 def ended(breaker: CircuitBreaker, ending: BaseException | None) -> None:
-    """The state is the one that this ending of a probe leads to."""
+    """Check that the state follows from this end of a probe."""
     expected = {type(None): "closed", ConnectionError: "open", KeyboardInterrupt: "half_open"}
     assert breaker.state == expected[type(ending)]
 
 
 def make_probing(breaker: CircuitBreaker, clock: FakeClock) -> None:
-    """Whatever the state: after this the next call is a probe."""
+    """Bring the circuit into a state in which the next call is a probe."""
     if breaker.state == "closed":
         breaker.record(Signal(ok=False))
     clock.advance(300.0)

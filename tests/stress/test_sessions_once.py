@@ -1,4 +1,4 @@
-"""However many hooks run at a time, a session's hint, warning and rung come once."""
+"""With any number of concurrent hooks, a session's hint, warning and escalation step come once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +19,7 @@ HOOKS = 8
 
 
 def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
-    """What one hook after the other is given to say, and the rungs it takes; each its own store."""
+    """The texts of one hook after another, and the steps that it takes; each has its own store."""
     said, step_names = list[str](), list[str]()
 
     def work(tx: Transaction) -> AgentMessages:

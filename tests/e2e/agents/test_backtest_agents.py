@@ -34,7 +34,7 @@ def switchgear(world: World, project: Path, *arguments: str) -> dict[str, Any]:
 
 
 def sessions(world: World, api: ScriptedApi, project: Path, scenario: str) -> dict[str, Any]:
-    """Let the agent play a scenario once; what the backtest finds of it in the agent's home."""
+    """Let the agent play a scenario once; the sessions that the backtest finds in the agent's home."""
     if world.agent.name not in READ:
         pytest.skip(f"the sessions of {world.agent.name} are not read")
     api.play(scenario)

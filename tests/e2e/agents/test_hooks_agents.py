@@ -31,7 +31,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def guard(name: str, project: Path, homes: Path) -> Iterator[Guard]:
-    """The agent with our hooks in it, and the model that it will listen to."""
+    """The agent with installed hooks, and its scripted model."""
     running: list[ScriptedModel] = []
 
     def make(*turns: Turn) -> tuple[Guarded, ScriptedModel]:

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what it shows, how quickly, what it does, and what it must not do.
+"""The page in a real Chromium: content, speed, actions, and what it must not do.
 
 Screenshots of every view are kept in build/console, for people to look at.
 """
@@ -98,7 +98,7 @@ def a_browser() -> Iterator[Any]:
 
 
 class Tab:
-    """One page of a browser, signed in; everything that its console says is kept."""
+    """One page of a browser, signed in; saves every message of the browser's console."""
 
     def __init__(
         self, browser: Any, served: Served, role: str = "operator", **context: Any
@@ -338,7 +338,7 @@ def test_a_run_is_paused_nudged_extended_and_stopped_from_the_page(
 
 
 def _has(file: Path, text: str) -> bool:
-    """Whether a file that another process writes contains the text by now."""
+    """Whether a file that another process writes contains the text yet."""
     return file.exists() and text in file.read_text()
 
 

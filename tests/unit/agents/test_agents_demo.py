@@ -1,4 +1,4 @@
-"""The stand-in really works and really gets stuck, the same way every time."""
+"""The demo agent really works and really gets stuck, the same way every time."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Running one agent: how it ends, what is kept of it, and that nothing of it stays behind.
+"""Running one agent: how it ends, what is recorded, and that no process is left.
 
 The agents here are small Python programs. Where a test waits, it waits for something that
 happens (a line, a file, an exit), within a bound that only a defect reaches.
@@ -38,7 +38,7 @@ def run(code: str, cwd: Path, prompt: str = "", *, deadline_s: float = LONG_S) -
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and not merely unburied."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

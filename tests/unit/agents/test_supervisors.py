@@ -1,4 +1,4 @@
-"""Supervisors that wait for their job: quickly there, and never left over."""
+"""Supervisors that wait for their job: available at once, and never left running."""
 
 import os
 import signal

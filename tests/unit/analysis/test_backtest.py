@@ -34,7 +34,7 @@ USAGE = Usage("gpt-5", 900, 100, cost_micros=2000)
 
 
 def run_of(outcomes: str, **facts: Any) -> RecordedRun:
-    """A run from signs: `.` a step that went well, `x` one that failed, `!` one that changed."""
+    """A run from characters: `.` a step that succeeded, `x` one that failed, `!` one that changed files."""
     steps = tuple(
         RecordedStep(
             "bash",

@@ -1,4 +1,4 @@
-"""The simulation: the same for the same seed, honest on both sides, and within its bars."""
+"""The simulation: the same for the same seed, correct with and without breakers, and within its targets."""
 
 import gc
 from functools import cache

@@ -1,4 +1,4 @@
-"""The agenda of a simulation: by time, and in the order of coming where the time is the same."""
+"""The agenda of a simulation: by time, and in the order of insertion for equal times."""
 
 from random import Random
 

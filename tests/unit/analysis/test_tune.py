@@ -34,7 +34,7 @@ from switchgear._core.policy import Cooldown, WeightedSum
 
 
 def run_of(random: Random, number: int, *, solved: bool, failures: int) -> dict[str, Any]:
-    """Work that continues, with a row of one failure in it: long where it was not solved."""
+    """Work that continues, with failures in a row in it: many if the run was not solved."""
     good = [
         {"tool": "bash", "args": f"make part{random.random()}", "result": f"built {random.random()}",
          "thought": f"Next comes {random.random()}", "error": False}

@@ -23,7 +23,7 @@ def complete(prompt: str, *, n: int = 1) -> list[str]:
 
 @breaker
 async def acomplete(prompt: str) -> str:
-    """Complete a prompt, some time."""
+    """Complete a prompt asynchronously."""
     return prompt
 
 
@@ -199,7 +199,7 @@ def test_a_class_can_be_called_through_a_breaker() -> None:
 
 def test_a_result_that_cannot_be_inspected_is_returned_unchanged() -> None:
     class LazyProxy:
-        """A request-local object, as web frameworks have it: it raises when it is looked at."""
+        """A request-local object of a web framework: it raises when it is inspected."""
 
         def __getattribute__(self, name: str) -> Any:
             raise RuntimeError("working outside of the request")

@@ -1,4 +1,4 @@
-"""A fallback answers instead of a refused call, in the shape of the call, and of nothing else."""
+"""A fallback answers only for refused calls, in the shape of the call."""
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any

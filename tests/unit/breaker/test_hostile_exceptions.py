@@ -1,4 +1,4 @@
-"""Exceptions whose attributes raise: what the caller gets is the exception, and it counts."""
+"""Exceptions whose attributes raise: the caller gets the exception, and it counts."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ def hostile(name: str, thrown: type[BaseException]) -> Exception:
 
 
 class AllRaise(Exception):
-    """Nothing of it can be read."""
+    """An exception of which nothing can be read."""
 
     def __getattribute__(self, name: str) -> Any:
         raise SystemExit(name)
@@ -73,7 +73,7 @@ class AllRaise(Exception):
 
 
 class NeverEnds(Exception):
-    """Its attributes ask themselves."""
+    """An exception whose attributes recurse."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self, f"{name}_")
@@ -251,7 +251,7 @@ def thrower(error: BaseException) -> Callable[[], Any]:
 
 
 def outcome(work: Callable[[], Any]) -> BaseException | None:
-    """What it raises, whatever that is."""
+    """The exception that the function raises, of any type."""
     try:
         work()
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""The presets of loops: complete, in range, and each limit alive."""
+"""The presets of loops: complete, in range, and each limit has an effect."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ every_policy = pytest.mark.parametrize("policy", [None, TIMED], ids=["classic", 
 
 
 class Canary:
-    """Something heavy in the caller's hands."""
+    """A large object of the caller."""
 
 
 @pytest.fixture(autouse=True)

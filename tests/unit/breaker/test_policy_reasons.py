@@ -1,4 +1,4 @@
-"""The reason of a weighted policy: the score only where it explains something."""
+"""The reason of a weighted policy: the score appears only if several detectors count."""
 
 from switchgear import CircuitBreaker, Policy, Signal, WeightedSum, detectors
 

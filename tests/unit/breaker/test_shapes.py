@@ -1,4 +1,4 @@
-"""What holds for a guarded call holds in every shape in which it can be guarded."""
+"""The behaviour of a guarded call is the same in every shape in which it can be guarded."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""A stream is one call, from its first item to its last; closing it early is no failure."""
+"""A stream is one call, from its first item to its last; closing it early is not a failure."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""The caller's exception comes through as the same object, with nothing of ours hung onto it."""
+"""The caller receives the same exception object, without anything added by Switchgear."""
 
 import traceback
 from collections.abc import Callable

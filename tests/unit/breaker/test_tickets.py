@@ -176,7 +176,7 @@ KINDS = (
 
 @pytest.mark.parametrize("block", range(5))
 def test_decorated_calls_and_direct_records_have_the_same_history(block: int) -> None:
-    """No reader in between: whether somebody looks must not matter."""
+    """Nothing is read in between: reading must not change the result."""
     for seed in range(block, 100, 5):
         random = Random(seed)
         among = [random.choice(KINDS)(random.choice) for _ in range(random.randint(1, 3))]
@@ -213,7 +213,7 @@ def test_decorated_calls_and_direct_records_have_the_same_history(block: int) ->
 
 
 def test_threads_that_fill_a_window_trip_it_exactly_at_its_size() -> None:
-    """Each of the crew succeeds once, and together they are exactly what was missing."""
+    """Each thread succeeds once, and together they fill the window exactly."""
     crew, tripped = 8, Barrier(8)
     for _ in range(50):
         breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(19, 0.5)]))

@@ -1,4 +1,4 @@
-"""What a run may spend is held in the tree of budgets while it runs, and settled when it ends."""
+"""The budget of a run is reserved in the tree while it runs, and settled when it ends."""
 
 import threading
 from pathlib import Path

@@ -387,7 +387,7 @@ def test_levels_have_the_names_of_the_fleet() -> None:
 
 
 class Flaky(MemoryLedger):
-    """Does what it is asked, and then loses its answer."""
+    """A ledger that applies the request and then loses its answer."""
 
     fails = 0
 

@@ -1,4 +1,4 @@
-"""Budgets for coroutines: the same money, the loop continues, and a cancelled task owes nothing."""
+"""Budgets for coroutines: the same amounts, without blocking the loop, and cancelled tasks reserve nothing."""
 
 import asyncio
 import threading
@@ -76,7 +76,7 @@ def test_many_tasks_never_reserve_more_than_is_free(budgets: Budgets) -> None:
 
 
 class Slow(MemoryLedger):
-    """Answers when it is let."""
+    """A ledger that answers when the test permits."""
 
     def __init__(self) -> None:
         super().__init__("slow", FakeClock(0.0))

@@ -121,7 +121,7 @@ def test_a_glob_chooses_accounts_by_their_names(glob: str, shelves: list[str]) -
 
 
 def changed(at: int, **fields: Any) -> str:
-    """An export of a budget and a lock whose line number `at` (from 0) says something else."""
+    """An export of a budget and a lock in which line number `at` (from 0) is changed."""
     lines = lines_of(filled(FakeClock(NOW_S)), "[bl]*").splitlines()
     found = [line for line in lines if '"circuit"' not in line]
     found[at] = json.dumps({**json.loads(found[at]), **fields})

@@ -18,7 +18,7 @@ from switchgear.testing import FakeClock
 
 
 class Shell:
-    """A panel in memory whose time is ours, and the command over it."""
+    """A panel in memory with a fake clock, and the command over it."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = FakeClock()

@@ -1,4 +1,4 @@
-"""What a shell is offered when an operator presses Tab on the name of a circuit."""
+"""Shell completion of circuit names."""
 
 import click
 import pytest

@@ -1,4 +1,4 @@
-"""A damaged store file and the verbs that only look: what is lost is never taken for closed."""
+"""A damaged store file and the verbs that only read: lost circuits never count as closed."""
 
 import json
 from pathlib import Path

@@ -45,7 +45,7 @@ def one_sentence(done: Result) -> str:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Panel:
-    """A panel whose store cannot be reached any longer."""
+    """A panel whose store has become unavailable."""
     panel = Panel("memory:", clock=FakeClock())
     panel.breaker("a").record(Signal(ok=False))
 

@@ -1,4 +1,4 @@
-"""Help texts, and pages that show policies, read as a person expects."""
+"""Help texts and pages that show policies are readable."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from switchgear._config.sections import preset_policy
 
 
 def verbs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every verb there is."""
+    """The words of every verb."""
     yield path
     if isinstance(command, click.Group):
         context = click.Context(command)

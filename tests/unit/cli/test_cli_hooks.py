@@ -323,7 +323,7 @@ def test_without_the_token_a_refusal_is_not_tried_and_that_is_reported(
 
 
 def codex(tmp_path: Path, hooks: list[dict[str, object]]) -> str:
-    """A stand-in for Codex's app server, which tells of these hooks."""
+    """A script in place of Codex's app server, which lists these hooks."""
     program = tmp_path / "bin" / "codex"
     program.parent.mkdir(exist_ok=True)
     program.write_text(CODEX)

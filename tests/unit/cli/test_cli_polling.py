@@ -1,4 +1,4 @@
-"""Verbs that look again and again: they make no store, find one that comes, and outlast its loss."""
+"""Verbs that poll: they create no store, find a new one, and survive its loss."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Says what happens between two looks, one after the other; then comes Ctrl-C."""
+    """Run these functions between two polls, one after the other; then press Ctrl-C."""
 
     def happens(*what: Callable[[], object]) -> None:
         left = list(what)

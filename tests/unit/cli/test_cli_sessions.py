@@ -63,7 +63,7 @@ class Project:
         self.store.apply(f"session/{session}", policy, told, self.store.now_s())
 
     def stop(self, session: str) -> None:
-        """The same failing command until the agent is stopped, past the nudge."""
+        """Run the same failing command until the agent is stopped, after the nudge."""
         self.work(session)
         for number in range(40):
             if self.hear(before("Bash", {"command": "make"}, f"f{number}"), session) == "stop":

@@ -1,4 +1,4 @@
-"""Texts of agents are shown and never obeyed; times, money and heat read as a person reads them."""
+"""Texts of agents are escaped; times, money and heat are readable."""
 
 import io
 
@@ -102,7 +102,7 @@ def test_a_number_and_its_unit_stay_in_one_line(width: int) -> None:
 
 
 class Tty(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports that it is a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -105,7 +105,7 @@ def test_other_circuits_belong_to_no_category(circuit: str) -> None:
 
 
 def history(policy: Policy) -> list[Any]:
-    """What becomes of a circuit that fails, spends, waits, slows down and breaks a rule."""
+    """The history of a circuit that fails, spends, waits, slows down and breaks a rule."""
     circuit = policy.start("k", 0.0)
     seen: list[Any] = []
     now_s = 0.0

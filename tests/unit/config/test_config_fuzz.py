@@ -68,7 +68,7 @@ quiet = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, Hea
 
 
 def read(folder: Path, name: str, data: bytes) -> ConfigError | None:
-    """What is wrong with these bytes; anything but a `ConfigError` fails the test."""
+    """The problems of these bytes; anything but a `ConfigError` fails the test."""
     path = folder / name
     path.write_bytes(data)
     error = None

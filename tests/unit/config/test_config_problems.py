@@ -17,7 +17,7 @@ from switchgear._config.yaml_tree import DEEPEST
 
 
 def rule_of(check: Callable[[], object]) -> str:
-    """What a constructor says of a bad value, without the value: the loader repeats it."""
+    """The rule in a constructor's error for a bad value: the loader repeats it."""
     with pytest.raises(ValueError) as caught:
         check()
     return str(caught.value).partition(": ")[2]
@@ -32,7 +32,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(text: str | bytes, name: str = "switchgear.yaml") -> list[str]:
-    """What is wrong, a line each."""
+    """The problems, one line each."""
     Path(name).write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(ConfigError) as caught:
         load_config(name)

@@ -1,4 +1,4 @@
-"""The `rules` section: which rules hold, what excuses from them, and what is wrong with it."""
+"""The `rules` section: rules in effect, exemptions, and errors."""
 
 from pathlib import Path
 

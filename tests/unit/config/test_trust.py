@@ -44,7 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def listener() -> Iterator[tuple[int, list[bytes]]]:
-    """A server that keeps what it is sent, as that of an attacker would."""
+    """A server that saves what it receives, as that of an attacker would."""
     heard: list[bytes] = []
     server = socket.create_server(("127.0.0.1", 0))
 

@@ -1,4 +1,4 @@
-"""Evidence of several processes: folded in the order in which it happened, judged when it is complete."""
+"""Evidence of several processes: applied in the order in which it happened, evaluated when it is complete."""
 
 import json
 import random
@@ -52,7 +52,7 @@ T0 = 1000.0
 
 
 class Site:
-    """A circuit that several processes share, in a store that answers at once."""
+    """A circuit that several processes share, in memory."""
 
     def __init__(self, policy: Policy = FIVE) -> None:
         self.policy = policy
@@ -312,7 +312,7 @@ def test_records_that_are_applied_together_reach_the_same_result_as_one_process(
 
 
 def reported(who: str, now_s: float, signal: Signal, *at_s: float) -> DatedRecord:
-    """A report of this many equal signals as it stands in a queue."""
+    """A queued report of this number of equal signals."""
     times = tuple((at, 1) for at in at_s)
     signal = signal._replace(count=len(at_s))
     return DatedRecord(now_s, Record(signal, None, ReportSource(who, now_s, times)))

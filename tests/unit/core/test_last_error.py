@@ -1,4 +1,4 @@
-"""What is kept of an error is one short line without secrets and without control characters."""
+"""An error is stored as one short line without secrets and control characters."""
 
 import pytest
 
@@ -12,7 +12,7 @@ BEGIN = "-----BEGIN RSA PRIVATE KEY-----"
 
 
 def last_error_of(error: Exception) -> str:
-    """What the refusal says after this failure, once its text has been printed and encoded."""
+    """The error in the refusal after this failure; its text can be printed and encoded."""
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
 
     def fails() -> None:

@@ -1,4 +1,4 @@
-"""The loop breaker as a breaker: both seeds at once, shared, held, shown, kept."""
+"""The loop breaker as a breaker: both specifications at once, shared, held, shown, stored."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The presets have the numbers of the documents they come from, and every key of them is alive."""
+"""The presets have the numbers of their specifications, and every key has an effect."""
 
 import ast
 import copy
@@ -200,7 +200,7 @@ def test_presets_are_data_only() -> None:
 
 
 def conduct(policy: Policy) -> list[Any]:
-    """What a circuit under this policy does in a few stories that touch every rule."""
+    """The behaviour of a circuit under this policy in a few histories that cover every rule."""
     seen: list[Any] = []
     for count, gap_s, seconds in (
         *((n, 0.1, 1.0) for n in (2, 3, 4, 5, 9, 10, 11, 20, 40)),
@@ -240,7 +240,7 @@ def conduct(policy: Policy) -> list[Any]:
 
 
 def _rounds(policy: Policy, results: str) -> list[Any]:
-    """How many probes are admitted at once, and what their results do, round after round."""
+    """The number of concurrent probes and the effect of their results, round after round."""
     circuit, now_s, seen = policy.start("k", 0.0), 0.0, list[Any]()
     circuit = step(policy, circuit, Record(Signal(ok=False, seconds=1.0, count=40)), now_s).circuit
     for _ in range(7):
@@ -265,7 +265,7 @@ def _rounds(policy: Policy, results: str) -> list[Any]:
 
 
 def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:
-    """How a circuit stands after each step of an agent."""
+    """The state of a circuit after each step of an agent."""
     circuit, seen = policy.start("k", 0.0), []
     for at_s, signal in enumerate(acts):
         circuit = step(policy, circuit, Record(signal), float(at_s)).circuit
@@ -300,7 +300,7 @@ def _agents_story(policy: Policy, story: list[tuple[float, Signal]]) -> list[Any
 
 
 def sentence(number: int, words: int = 5) -> str:
-    """Words that no other sentence has."""
+    """A sentence with words that no other sentence has."""
     return " ".join(chr(97 + number % 26) * 2 + chr(97 + word) * 3 for word in range(words))
 
 

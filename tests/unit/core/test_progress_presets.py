@@ -1,4 +1,4 @@
-"""What the progress presets detect as stuck, and what they must not.
+"""What the progress presets detect as stuck, and what they must not stop.
 
 Each is played on the preset `ledger`, by the real `step`.
 """
@@ -18,7 +18,7 @@ LEDGER = preset_policy("ledger")
 
 
 class Agent:
-    """An agent whose every step is told to a separate circuit."""
+    """An agent whose steps are recorded in a separate circuit."""
 
     def __init__(self, policy: Policy = LEDGER, key: str = "agent/main") -> None:
         self.policy = policy

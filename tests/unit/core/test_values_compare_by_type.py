@@ -69,7 +69,7 @@ def test_a_signal_takes_keywords_only() -> None:
 
 
 class Unspeakable(Exception):
-    """An exception whose text cannot be had."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")

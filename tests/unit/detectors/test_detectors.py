@@ -1,4 +1,4 @@
-"""Each detector by hand: its defaults, its sentence, its very limit, and what it refuses."""
+"""Each detector by hand: its defaults, its reason, its exact limit, and what it refuses."""
 
 import pickle
 from typing import Any

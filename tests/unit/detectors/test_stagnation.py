@@ -1,4 +1,4 @@
-"""No progress, in both directions: what is stopped, and what continues although it looks alike."""
+"""No progress, in both directions: loops that are stopped, and similar work that continues."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The detectors of stuck agents by hand: their defaults, their very limits, and what they refuse."""
+"""The detectors of stuck agents by hand: their defaults, exact limits, and what they refuse."""
 
 from typing import Any
 

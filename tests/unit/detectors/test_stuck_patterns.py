@@ -1,4 +1,4 @@
-"""The six patterns of stuck runs, each beside work that looks like it and continues."""
+"""The six patterns of stuck runs, each together with similar work that continues."""
 
 import pytest
 

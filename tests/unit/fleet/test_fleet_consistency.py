@@ -1,4 +1,4 @@
-"""A route goes by one configuration, a call is reduced once, and a provider that flaps fills no store."""
+"""A route uses one configuration, load is reduced once per call, and a flapping provider does not fill the store."""
 
 import sys
 import threading

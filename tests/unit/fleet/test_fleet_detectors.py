@@ -1,4 +1,4 @@
-"""The detectors of the fleet at their edges, one sentence each."""
+"""The detectors of the fleet at their limits."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The fleet's breakers do not flap: what is half healed stays cut, longer each time."""
+"""The fleet's breakers do not flap: a partly recovered dependency stays refused, longer each time."""
 
 import pytest
 
@@ -14,7 +14,7 @@ DAY_S = 86_400.0
 
 
 def moves(policy: Policy, bad: Signal, heals_at_s: float) -> list[tuple[float, Phase]]:
-    """A dependency that fails until it heals; asked every ten seconds for a day."""
+    """A dependency that fails until it recovers; called every ten seconds for a day."""
     circuit = policy.start("k", 0.0)
     seen: list[tuple[float, Phase]] = []
     now_s = 0.0
@@ -59,7 +59,7 @@ def test_a_day_of_outage_is_a_few_probes_and_not_hundreds(policy: Policy, bad: S
 
 
 def test_a_provider_is_probed_every_two_minutes_and_used_again_within_two_minutes() -> None:
-    """All agents wait for it, and one of them tries for all: see decision 42."""
+    """All agents wait for it, and one probe decides for all: see decision 42."""
     policy = preset_policy("external_dep")
     seen = moves(policy, Signal(ok=False, seconds=1.0), heals_at_s=DAY_S / 2)
     tried = [at_s for at_s, phase in seen if phase is Phase.HALF_OPEN]

@@ -1,4 +1,4 @@
-"""Incidents: one folder a trip, written whole, never twice, harmless to read; and what is learnt."""
+"""Incidents: one folder per trip, written atomically and once, safe to read; and the review."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Manifests: the order of fallbacks, and chains that lead back to where they began."""
+"""Manifests: the order of fallbacks, and cycles in their chains."""
 
 from itertools import product
 

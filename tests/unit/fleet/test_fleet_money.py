@@ -1,4 +1,4 @@
-"""Money on the way of a route: what was spent is charged, however the work ends."""
+"""Money of a route: spending is charged, however the work ends."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Notifications: at least once, in order, tried again, never in the way; against a real server."""
+"""Notifications: at least once, in order, retried, without delaying calls; against a real server."""
 
 import hashlib
 import hmac
@@ -30,7 +30,7 @@ KEY = "a key that nobody knows"
 
 
 class Receiver:
-    """A server on loopback that answers as it is told, and remembers what it was sent."""
+    """A server on loopback that answers as configured, and saves what it receives."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -355,7 +355,7 @@ def test_a_target_that_was_down_for_hours_from_its_first_message_on_still_gets_i
 
 
 class Dies(BaseException):
-    """What nobody catches, as a kill is."""
+    """An exception that no code catches, like a kill."""
 
 
 def test_a_delivered_message_is_not_sent_again_after_a_kill(

@@ -106,7 +106,7 @@ def test_messages_go_to_the_new_targets_and_those_that_stay_get_nothing_twice(
 
 
 class Heard(Target):
-    """Says when something arrives, and hangs until it is let go."""
+    """A target that signals each message, and hangs until it is released."""
 
     __slots__ = ("arrived", "may_end", "name")
     kind = "heard"

@@ -59,7 +59,7 @@ def _received(line: socket.socket) -> bytes:
 
 
 class RawServer:
-    """A server on loopback: `respond` is given the request and the connection, and may be rude."""
+    """A server on loopback: `respond` gets the request and the connection, and may violate the protocol."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -166,7 +166,7 @@ def test_headers_hold_printable_ascii_only() -> None:
 
 
 class Broken(Command):
-    """A target with a defect: it raises what no target should, for some circuits."""
+    """A target with a defect: it raises an unexpected exception for some circuits."""
 
     __slots__ = ()
 
@@ -325,7 +325,7 @@ def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) ->
 
 
 def drip(line: socket.socket, head: bytes, closing: threading.Event) -> None:
-    """Send a little now and then, forever: no single wait is long."""
+    """Send bytes slowly, forever: no single wait is long."""
     line.sendall(head)
     while not closing.wait(0.01):
         line.sendall(b"x")

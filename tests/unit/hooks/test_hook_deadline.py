@@ -61,7 +61,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def busy(project: Path) -> Iterator[sqlite3.Connection]:
-    """The store, locked by somebody who does not let go."""
+    """The store, locked by another process."""
     with closing(sqlite3.connect(project / ".switchgear" / "state.db")) as db:
         db.isolation_level = None
         db.execute("BEGIN IMMEDIATE")

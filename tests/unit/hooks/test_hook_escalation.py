@@ -1,4 +1,4 @@
-"""Help and time through the hooks: hints and warnings come once, help is called, time ends."""
+"""Escalation and time limits through the hooks: hints and warnings come once, agents take over, time ends."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ READ = {"file_path": "a.py"}
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Guarded:
-    """An agent that is judged by its stuck score alone: the ledger would be faster."""
+    """An agent that is evaluated by its stuck score alone: the progress detectors would trip earlier."""
     return Guarded(tmp_path, "interventions: {progress: false}\n")
 
 
@@ -85,7 +85,7 @@ def test_the_first_hook_of_a_session_requests_a_watcher_and_no_other_does(agent:
 
 
 def said(agent: Guarded, *at_s: float) -> list[str]:
-    """What the agent is told at these times, in seconds since its first call."""
+    """The texts that the agent receives at these times, in seconds since its first call."""
     start_s, heard = agent.clock(), []
     for number, at in enumerate(at_s):
         agent.clock.advance(start_s + at - agent.clock())

@@ -38,7 +38,7 @@ def said(folder: Path, call: str, thought: str) -> str:
 
 
 def stand_still(agent: Guarded, steps: range, **more: Any) -> list[Ruling]:
-    """Steps of one thought in new words: other pages of the same file, in which nothing is new."""
+    """Steps with one thought in new words: other pages of the same file, without new information."""
     heard: list[Ruling] = []
     for n in steps:
         call, thought = f"t{n}", THOUGHTS[n % len(THOUGHTS)]
@@ -182,7 +182,7 @@ def pytest_says(*failing: str) -> str:
 
 
 def book(agent: Guarded, kind: str) -> Any:
-    """What a debt of the ledger remembers."""
+    """The memory of a progress detector."""
     found = agent.store.get("session/s1")
     assert found is not None
     policy = agent.known.policy_for("session/s1")

@@ -1,4 +1,4 @@
-"""Hooks over HTTP: the same answers, for this machine and this user alone."""
+"""Hooks over HTTP: the same answers, for this machine and this user only."""
 
 import http.client
 import json
@@ -75,7 +75,7 @@ def test_a_refusal_has_the_format_of_the_agent(server: HookServer) -> None:
 
 
 def undecided(server: HookServer, agent: str = "claude-code") -> list[str]:
-    """What is told of calls that could not be decided."""
+    """The reported calls that could not be decided."""
     store = SqliteStore(Path(server.root) / ".switchgear" / "state.db")
     found = store.get(f"hooks/{agent}")
     told = [entry.event for entry in store.events() if entry.event.kind == "undecided"]
@@ -141,7 +141,7 @@ def test_a_store_that_cannot_be_reached_is_reported_over_http_too(
 
 
 def is_refused(told: Any, agent: str = "claude-code") -> bool:
-    """Whether the agent does not make the call that this is the answer to."""
+    """Whether the answer makes the agent drop the call."""
     if agent in {"opencode", "pi"}:
         return bool(told["action"] == "deny")
     return bool(told["decision"] == ("deny" if agent == "gemini" else "block") and told["reason"])

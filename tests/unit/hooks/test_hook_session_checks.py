@@ -29,7 +29,7 @@ WORKS = CheckResult(Notes(works=True), next_check_s=5.0)
 
 
 class Walk:
-    """Rounds over looks that are given, and what they did."""
+    """Rounds over given session checks, and their effects."""
 
     def __init__(self, **looks: CheckResult | Exception) -> None:
         self.looks = looks
@@ -53,7 +53,7 @@ class Walk:
         return found
 
     def at(self, now_s: float) -> list[str]:
-        """Whom a round at this time looks at."""
+        """The sessions that a round at this time checks."""
         self.seen = []
         self.checks.start_due(now_s)
         thread = self.checks._thread
@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_read_is_read_again() -> None:
 
 
 def session(agent: Guarded, silent_s: float, root: str | None = None, **noted: Any) -> CheckResult:
-    """A look at a session that worked, and was silent then."""
+    """Check a session that worked and then was silent."""
     agent.call("Bash", {"command": "make"})
     agent.hear(batch(("Bash", {"command": "make"}, "t")))
 
@@ -131,7 +131,7 @@ def notes_of(agent: Guarded) -> Notes:
 
 
 def stuck_and_only_told(folder: Path, config: str = "") -> Guarded:
-    """An agent that repeats itself and then is silent, seen by who only looks on."""
+    """An agent that repeats itself and then is silent, checked by a watcher that takes no step."""
     careful = 'circuits: [{match: "progress/*", policy: careful}]\n'  # six equal calls alone go on
     agent = Guarded(folder, config + careful)
     for number in range(6):

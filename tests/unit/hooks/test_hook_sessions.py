@@ -1,4 +1,4 @@
-"""The note of a session: silence, warnings and hints that come once, rungs and what they mean."""
+"""The note of a session: silence, warnings and hints that come once, and escalation steps."""
 
 from typing import Any, cast
 
@@ -62,7 +62,7 @@ def test_an_agent_that_waits_for_input_is_not_silent() -> None:
 
 
 def running(notes: Notes, *until_s: float) -> Notes:
-    """The notes with calls in progress that are given up at these times."""
+    """Notes with open calls whose leases end at these times."""
     calls = [OpenCall(str(end_s), "", "Bash", "shell", 0, 10.0, end_s, {}) for end_s in until_s]
     return notes._replace(more=open_calls.dump(CallsState(tuple(calls))))
 

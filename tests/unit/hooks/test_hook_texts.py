@@ -15,7 +15,7 @@ TEN = 36_000.0 - 9 * 3600
 
 @pytest.fixture(autouse=True)
 def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """People read times of their own zone."""
+    """Set the local time zone."""
     monkeypatch.setenv("TZ", "JST-9")
     time.tzset()
     yield

@@ -60,7 +60,7 @@ def test_a_command_of_gemini_with_another_process_id_is_the_same_again(tmp_path:
 
 
 def test_the_output_of_gemini_still_counts(tmp_path: Path) -> None:
-    """What Gemini CLI writes around every output is no resemblance."""
+    """The frame that Gemini CLI writes around every output does not count as resemblance."""
 
     def result(n: int) -> dict[str, str]:
         return {"llmContent": gemini(n)["llmContent"].replace("main", WORDS[n])}

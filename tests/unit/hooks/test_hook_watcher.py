@@ -47,7 +47,7 @@ OVER = CheckResult(WORKS._replace(ended=True))
 
 
 def visits(agent: FakeAgent, *looks: CheckResult | Exception) -> tuple[str, list[str], float]:
-    """Why a session with these looks is no longer watched, the help it got, and when that was."""
+    """Why a session with these checks is no longer watched, the escalation agent it got, and when."""
     left, helped, now_s = list(looks), list[str](), 0.0
 
     def look(_: WatchedSession) -> CheckResult:

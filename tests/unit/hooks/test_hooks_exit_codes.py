@@ -1,4 +1,4 @@
-"""How a command ended: Codex's transcript has it, OpenCode's metadata; the others write it down."""
+"""The exit code of a command: in Codex's transcript, in OpenCode's metadata, or in the output."""
 
 import json
 import os

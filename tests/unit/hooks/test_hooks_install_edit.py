@@ -1,4 +1,4 @@
-"""Settings are edited as text: what was the owner's stays to the byte, and goes in and out alike."""
+"""Settings are edited as text: existing content stays byte for byte, and removal is the inverse of insertion."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ scalars = st.one_of(
 
 @st.composite
 def texts(draw: st.DrawFn, value: object) -> str:
-    """A value as somebody might have written it: with any spacing, and with comments."""
+    """A value as a user might have written it: with any spacing, and with comments."""
     gap = draw(gaps)
     if isinstance(value, dict):
         items = [

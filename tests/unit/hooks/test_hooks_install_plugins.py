@@ -151,7 +151,7 @@ console.log(JSON.stringify(said))
 
 
 def play(agent: str, tmp_path: Path, tools: list[str], **facts: Any) -> tuple[list[Any], list[Any]]:
-    """What the plugin did with the answers to these tools, and what the hook was sent."""
+    """The plugin's reactions to the answers for these tools, and the events that the hook received."""
     there = hook_file(agent, "project", str(tmp_path))
     there.install()
     screen = json.dumps(facts.pop("screen", False))

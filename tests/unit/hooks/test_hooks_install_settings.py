@@ -1,4 +1,4 @@
-"""Our hooks in the settings of an agent: in, looked at, out; whole or not at all."""
+"""Hooks in the settings of an agent: installed, inspected and removed, atomically."""
 
 import json
 import stat

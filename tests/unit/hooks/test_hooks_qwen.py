@@ -1,4 +1,4 @@
-"""Qwen Code: what it calls a prompt is often none, and only an interrupt ends its turn."""
+"""Qwen Code: its prompt events are often not prompts, and only an interrupt ends its turn."""
 
 import json
 from typing import Any

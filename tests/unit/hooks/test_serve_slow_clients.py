@@ -1,4 +1,4 @@
-"""Clients of `switchgear serve` that are slow, many or rude: each gets an answer, and none waits for them."""
+"""Slow, many or malformed clients of `switchgear serve`: each gets an answer, and none delays the others."""
 
 import http.client
 import json
@@ -57,7 +57,7 @@ def ask(server: HookServer, command: str = "ls") -> tuple[int, Any]:
 
 
 def drip(line: socket.socket, stopped: threading.Event) -> bytes:
-    """Send a byte now and then, so that no single wait is long; what came back in the end."""
+    """Send bytes slowly, so that no single wait is long; the response."""
     line.settimeout(0.02)
     while not stopped.is_set():
         with suppress(OSError):  # closed by now: the response can still be read

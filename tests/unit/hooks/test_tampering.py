@@ -1,4 +1,4 @@
-"""What guards an agent is compared after each call; what no operator changed is reverted."""
+"""The files of the guard are compared after each call; changes that no operator made are reverted."""
 
 import json
 import os

@@ -87,7 +87,7 @@ def test_only_a_group_of_refusals_counts_as_a_refusal() -> None:
 
 
 def answers_500_and_raises(error: BaseException, *, more: bool = False) -> App:
-    """As Starlette does with every exception of an application."""
+    """Answer 500 and raise, as Starlette does for every exception of an application."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 500, "headers": []})

@@ -1,4 +1,4 @@
-"""Test runners' own words become numbers; anything else does not."""
+"""Summaries of test runners become numbers; other text does not."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Asking the second opinion: commands, the scripted model API, the cache, the budget, the time limit."""
+"""Requesting a second opinion: commands, the scripted model API, the cache, the budget, the time limit."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What blocks has a twin with an `a` that does not block the event loop."""
+"""Every blocking method has an async variant with the prefix `a` that does not block the event loop."""
 
 import asyncio
 import inspect

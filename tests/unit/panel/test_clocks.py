@@ -24,7 +24,7 @@ POLICIES = [
 
 
 def set_wall_clock(monkeypatch: pytest.MonkeyPatch, by_s: float) -> None:
-    """What everybody who reads the wall clock sees after somebody has set it."""
+    """Set the wall clock for all code that reads it."""
     wall, wall_ns = time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: wall() + by_s)
     monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + int(by_s * 1e9))
@@ -106,7 +106,7 @@ def test_two_breakers_on_one_clock_each_keep_their_own_wait() -> None:
 
 
 class Suspicious(FakeClock):
-    """A clock that is user code, and must not be asked while a breaker's lock is held."""
+    """A clock that is user code, and must not be read while a breaker's lock is held."""
 
     breaker: CircuitBreaker | None = None
 

@@ -421,7 +421,7 @@ def test_a_store_that_comes_back_empty_gets_the_digest_back(clock: FakeClock) ->
 
 
 def test_successes_in_memory_count_at_their_own_time(panel: Panel, clock: FakeClock) -> None:
-    """Put off until somebody asks, all of it would look as old as the first success."""
+    """Otherwise, deferred successes would all get the time of the first one."""
     policy = Policy([detectors.LatencyP95(1.0, 3.0, window_s=300.0)])
     breaker = panel.breaker("agent/coder/latency", policy)
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Errors of providers are understood: as the real SDKs raise them against a server on loopback."""
+"""Errors of providers are classified as the real SDKs raise them against a server on loopback."""
 
 import json
 import pickle
@@ -402,7 +402,7 @@ def test_an_agents_own_exception_counts_against_the_agent_alone() -> None:
 
 
 class Hostile(Exception):
-    """Whatever is asked of it raises."""
+    """An object whose attributes all raise."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError(name)

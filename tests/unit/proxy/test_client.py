@@ -1,4 +1,4 @@
-"""What upstreams may do with a connection: the proxy forwards it, reports it, or ends it in time."""
+"""Unusual behaviour of upstreams: the proxy forwards it, reports it, or ends the connection in time."""
 
 import json
 import socket

@@ -298,7 +298,7 @@ def test_invalid_content_has_no_steps(junk: Any) -> None:
 
 
 def feed(known: lanes.Lanes, keys: str, *, ids: bool) -> tuple[str, str, lanes.Lanes]:
-    """The new turns, the lane, and what is known then."""
+    """The new turns, the lane, and the memory after them."""
     found = lanes.new_turns(known, list(keys), have_ids=ids)
     new = "".join(key for index, key in enumerate(keys) if found.is_new(index))
     return new, found.lane, found.lanes

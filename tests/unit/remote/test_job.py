@@ -178,7 +178,7 @@ def test_a_job_that_an_older_version_has_stored_has_no_branch() -> None:
 
 
 def test_an_older_worker_executes_a_job_with_a_branch() -> None:
-    """It ignores what it does not know, and saves the job without it."""
+    """It ignores unknown fields, and saves the job without them."""
     newer = RemoteJob(SPEC).dump()
     newer["spec"]["unknown"] = "x"
     assert RemoteJob.load(newer).dump() == RemoteJob(SPEC).dump()
@@ -239,7 +239,7 @@ def test_a_parcel_that_is_too_large_is_an_error_with_a_solution(
 
 
 class Worker:
-    """A worker of the model: what it believes to hold."""
+    """A worker of the model: the claim that it believes to hold."""
 
     def __init__(self, name: str) -> None:
         self.name, self.claim = name, 0

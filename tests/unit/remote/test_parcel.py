@@ -1,4 +1,4 @@
-"""A folder travels as it is, and what comes back is applied only to the folder that was sent."""
+"""A folder is transferred unchanged, and the work is applied only to the folder that was sent."""
 
 import subprocess
 from pathlib import Path
@@ -58,7 +58,7 @@ def sent(project: Path, place: Path) -> tuple[Parcel, Path]:
 
 
 def brought(project: Path, other: Path, start: Parcel, place: Path) -> Parcel:
-    """What was done elsewhere, received as `refs/switchgear/runs/r1`."""
+    """Work of another host, received as `refs/switchgear/runs/r1`."""
     commit = saved(other, place / "notes", "transfer/w")
     head = git(other, "rev-parse", "HEAD").strip()
     bundle = bundled(other, f"{REFERENCE}/w", without=(start.commit,))

@@ -1,4 +1,4 @@
-"""The report of a run: complete, one file, readable without a script, and deaf to what it quotes."""
+"""The report of a run: complete, one file, readable without a script, with escaped quotations."""
 
 import json
 import os
@@ -24,7 +24,7 @@ VOID = {"meta", "br", "col"}
 
 
 class Reader(HTMLParser):
-    """Reads a page and keeps what is in it; raises where it is not well-formed."""
+    """Parses a page; raises an error if it is not well-formed."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -204,7 +204,7 @@ HOSTILE = st.one_of(
 
 @given(HOSTILE)
 def test_no_text_of_an_agent_becomes_part_of_the_page(text: str) -> None:
-    """Everything that a text could be put into, at once."""
+    """Every place that a text could be in, at once."""
     line = facts(
         outcome=text,
         phase=text,

@@ -1,4 +1,4 @@
-"""The absolute rules: what breaks them, what does not, and what cannot get past them."""
+"""The absolute rules: calls that break them, calls that do not, and evasions."""
 
 import os
 from pathlib import Path

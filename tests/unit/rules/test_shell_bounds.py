@@ -1,4 +1,4 @@
-"""Text that is made to be slow to judge is judged quickly, or refused as too long to read."""
+"""Text that is designed to be slow to analyse is analysed quickly, or refused as too long."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Input to a running shell is judged together with what the shell received before."""
+"""Input to a running shell is evaluated together with what the shell received before."""
 
 import json
 import os

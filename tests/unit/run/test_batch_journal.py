@@ -1,4 +1,4 @@
-"""A large batch saves each change as one line: what was saved is read, whatever was cut off."""
+"""A large batch saves each change as one line; complete lines are read after a cut."""
 
 import json
 from pathlib import Path

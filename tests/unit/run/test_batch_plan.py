@@ -1,4 +1,4 @@
-"""Which tasks may begin, which are blocked and by what, cycles, and shares of the budget."""
+"""Which tasks may start, which are blocked and why, cycles, and shares of the budget."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What is shown of a batch: plain lines with names in front, a table that fits, a summary."""
+"""The view of a batch: plain lines with task names, a table that fits the terminal, a summary."""
 
 import io
 import json

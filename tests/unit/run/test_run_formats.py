@@ -1,4 +1,4 @@
-"""How the facts of a run read: the error line that matters, times, tests, cost."""
+"""The formats of a run's facts: the relevant error line, times, tests, cost."""
 
 from pathlib import Path
 

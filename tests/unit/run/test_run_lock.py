@@ -1,4 +1,4 @@
-"""One process at a time works on a task: the lock is the system's, so nothing stale is left."""
+"""One process at a time works on a task: the lock belongs to the system, so it never becomes stale."""
 
 import json
 import os

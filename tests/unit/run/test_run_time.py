@@ -1,4 +1,4 @@
-"""`--timeout auto`: worked out from the size of the task, or learned from runs that are kept."""
+"""`--timeout auto`: computed from the size of the task, or learned from saved runs."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ OPTIONS = RunOptions("add auth", agent="codex")
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """The flags that a command line comes to."""
+    """The options of a command line."""
     found: dict[str, Any] = {}
 
     @click.command()
@@ -30,7 +30,7 @@ def parsed(*words: str) -> dict[str, Any]:
 
 
 def kept(root: Path, number: int, seconds: float, **fields: Any) -> None:
-    """A finished run, as it is kept."""
+    """A finished run, as it is saved."""
     run: dict[str, Any] = {
         "schema": 1,
         "id": f"r{number:03}",

@@ -15,7 +15,7 @@ from unit.run_facts import facts, readings, run
 
 
 class Stand:
-    """A tracker on a clock that tests move, and what is drawn of it."""
+    """A tracker on a fake clock, and its drawing."""
 
     def __init__(self, **changed: Any) -> None:
         self.clock = FakeClock()

@@ -1,4 +1,4 @@
-"""The live view at a terminal: it draws by itself, leaves no trace, and cannot hurt the run."""
+"""The live view at a terminal: it redraws itself, leaves no trace, and cannot affect the run."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""An agent's "done" is a claim: it counts only with what was measured."""
+"""An agent's "done" is a claim: it counts only if measurements confirm it."""
 
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def test_a_missing_plan_is_requested_in_the_prompt(stage: Stage) -> None:
 
 
 def test_more_tests_passing_is_progress_although_some_still_fail(stage: Stage) -> None:
-    """Ten failing tests, one mended in each iteration, must not trip after three failures."""
+    """Ten failing tests, one fixed in each iteration, must not trip after three failures."""
     count = "k = int(pathlib.Path('n').read_text()) if os.path.exists('n') else 0\n"
     shown = "print(f'{k} passed, {6 - k} failed in 0.1s' if k < 6 else '6 passed in 0.1s')\n"
     check = checker(stage, count + shown + "sys.exit(k < 6)")

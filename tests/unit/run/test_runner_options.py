@@ -1,4 +1,4 @@
-"""Flags beat the preset, the preset beats the configuration, that beats the defaults; all are alive."""
+"""Options precede the preset, the preset the configuration, the configuration the defaults; all have an effect."""
 
 import re
 import time

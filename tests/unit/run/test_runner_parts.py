@@ -1,4 +1,4 @@
-"""The small parts of a run: the validation, the watch, the wait, the plan, the interrupt."""
+"""The parts of a run: validation, observation, waits, plan, interrupt."""
 
 import json
 import signal

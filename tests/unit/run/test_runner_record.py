@@ -1,4 +1,4 @@
-"""A run is a folder: complete, private, readable after anything, and never fatal for others."""
+"""A run is a folder: complete, private, readable after a crash, and harmless for other runs."""
 
 import json
 import os

@@ -134,7 +134,7 @@ def test_a_retry_that_takes_longer_than_its_lease_still_decides(stage: Stage) ->
 
 
 def test_a_retry_that_the_provider_circuit_refuses_returns_its_permit(stage: Stage) -> None:
-    """Else its place would be taken for an hour, by a retry that never was."""
+    """Otherwise the permit of a retry that never ran would block the circuit for an hour."""
     stage.run("fail('cannot do it')")
     stage.hands.now_s += 31
     held = stage.runner("", state=RunState.load(stage.run_json()["state"]))

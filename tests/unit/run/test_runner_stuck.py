@@ -1,4 +1,4 @@
-"""A stuck agent within a run, with real processes: it is stopped, helped rung by rung, given up."""
+"""A stuck agent within a run, with real processes: it is stopped, escalated step by step, and given up."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ tell(type="result", text="done", success=True)
 
 
 class Ticking(Watching):
-    """Lets time pass with each iteration, so that the stuck score begins anew."""
+    """Lets time pass with each iteration, so that the stuck score starts again."""
 
     def __init__(self, hands: Hands) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def with_plan(stage: Stage, **fields: object) -> None:
-    """How stuck agents are helped; they are found by their stuck score alone."""
+    """The escalation of stuck agents, which are detected by their stuck score alone."""
     plan = Interventions(**{"progress": False, **fields})  # type: ignore[arg-type]
     stage.dependencies = stage.dependencies._replace(interventions=plan)
 
@@ -231,7 +231,7 @@ def noted(stage: Stage, change: Callable[[Notes], Notes]) -> None:
 
 
 def after_first(stage: Stage, change: Callable[[Notes], Notes]) -> None:
-    """Do that when the first iteration is over."""
+    """Run a function after the first iteration."""
     ended = stage.view.iteration_ended
 
     def then(facts: dict[str, Any], run: dict[str, Any]) -> None:

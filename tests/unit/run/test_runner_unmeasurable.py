@@ -1,4 +1,4 @@
-"""A run never continues blind: what nested repositories hold counts, and what cannot be measured ends it."""
+"""A run never continues unmeasured: nested repositories count, and unmeasurable folders end it."""
 
 import os
 import shutil

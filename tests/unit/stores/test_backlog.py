@@ -10,7 +10,7 @@ POLICY = Policy([detectors.ConsecutiveFailures(3)])
 
 
 def told(backlog: Backlog) -> list[Record]:
-    """Everything the store would hear, in order."""
+    """All messages that the store would receive, in order."""
     messages = []
     while (message := backlog.first()) is not None:
         messages.append(message)
@@ -19,7 +19,7 @@ def told(backlog: Backlog) -> list[Record]:
 
 
 def sums(messages: list[Record], ok: bool) -> tuple[int, int]:
-    """How many things of this outcome, and what they cost."""
+    """The number of results with this outcome, and their cost."""
     signals = [message.signal for message in messages if message.signal.ok is ok]
     cost = sum(signal.count * (signal.cost_micros or 0) for signal in signals)
     return sum(signal.count for signal in signals), cost

@@ -1,4 +1,4 @@
-"""The server's clock as a client reckons it."""
+"""The server's clock as a client computes it."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a process remembers of the circuits in the server, and how it folds other people's messages."""
+"""The local copies of circuits in the server, and the messages of other processes."""
 
 import pytest
 
@@ -16,7 +16,7 @@ FAILED = Record(Signal(ok=False, error="529"))
 
 
 class Private(ConsecutiveFailures):
-    """A detector that only its owner's process knows."""
+    """A detector whose class exists only in one process."""
 
     __slots__ = ()
     kind = "private_to_the_owner"

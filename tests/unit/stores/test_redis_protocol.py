@@ -69,7 +69,7 @@ def entry_of(call: Any) -> bytes:
 
 
 def queued(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes]:
-    """An exchange that has lost its races and has just put its message into the inbox."""
+    """An exchange that lost its races and has just queued its message."""
     work = begun(rules)
     work.send(None)
     work.send(lost(value(rules, "4-x-1", 4)))
@@ -384,7 +384,7 @@ REPORT = Record(Signal(ok=True, count=3), None, ReportSource("a", 1.5, ((1.0, 3)
 
 
 def both(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes, bytes]:
-    """Successes and a failure that have just joined the queue of a crowd."""
+    """A report of successes and a failure that have just joined a crowded queue."""
     rules.known.heat("api", hot=True)
     first = rules.first(DatedRecord(1.5, REPORT), POLICY)
     work = rules.apply("api", POLICY, FAILED, 2.0, "a+2", again=False, first=first)

@@ -630,7 +630,7 @@ def test_a_store_that_is_lost_is_queried_once_before_anything_is_saved(site: Sit
 
 
 class Interrupted(Pushing):
-    """A store whose calls are interrupted, or whose replies are lost, as it is told to."""
+    """A store whose calls are interrupted, or whose replies are lost, as configured."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)

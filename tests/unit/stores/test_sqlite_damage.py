@@ -36,7 +36,7 @@ UNREADABLE = EventKind.STATE_UNREADABLE
 
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits until it is time to look whether the file was moved."""
+    """Check at every message whether the file was moved, so that no test waits for it."""
     monkeypatch.setattr(connection, "LOOK_S", 0.0)
 
 

@@ -18,7 +18,7 @@ from unit.sqlite_places import NOW_S, OK, POLICY, in_a_fork, set_aside, sql
 
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits until it is time to look whether the file was moved."""
+    """Check at every message whether the file was moved, so that no test waits for it."""
     monkeypatch.setattr(connection, "LOOK_S", 0.0)
 
 
@@ -123,7 +123,7 @@ def test_a_file_that_was_removed_is_created_again(store: SqliteStore, path: Path
 def test_a_message_that_went_into_a_file_just_moved_away_is_repeated(
     store: SqliteStore, path: Path
 ) -> None:
-    """Somebody finds the file damaged and moves it while we are in the middle of a message."""
+    """Another process finds the file damaged and moves it in the middle of a message."""
     store.apply("api", POLICY, OK, NOW_S)
     opened = store._link._opened
     assert opened is not None

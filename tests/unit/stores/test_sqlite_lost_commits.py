@@ -1,4 +1,4 @@
-"""A database that lacks commits which were answered is not read as if nothing had been lost."""
+"""A database that lacks confirmed commits is reported as damaged."""
 
 import os
 import shutil

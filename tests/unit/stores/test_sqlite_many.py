@@ -1,4 +1,4 @@
-"""Many circuits in one SQLite file cost one circuit nothing: every question goes by an index."""
+"""Many circuits in one SQLite file do not slow down one circuit: every query uses an index."""
 
 import sqlite3
 from contextlib import closing

@@ -147,7 +147,7 @@ def test_an_error_of_a_disk_that_has_space_is_not_called_full(
 
 
 def fails_for_want_of_space(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As SQLite fails when there is no space for the index of its log."""
+    """Fail as SQLite does when there is no space for the index of its log."""
 
     def connect(_: DatabaseFile) -> NoReturn:
         error = sqlite3.OperationalError("disk I/O error")
@@ -169,7 +169,7 @@ def test_a_file_that_may_not_grow_is_full(store: SqliteStore) -> None:
 
 
 def _fill(store: SqliteStore) -> None:
-    """Tell new circuits until it is full; then what was answered is there, and only that."""
+    """Record in new circuits until the disk is full; exactly the confirmed ones are stored."""
     answered = []
     with pytest.raises(StoreFull, match=r"is full: .*; free some space"):
         for number in range(10_000):

@@ -1,4 +1,4 @@
-"""What happens while a shared store is gone, and when it is back."""
+"""The behaviour while a shared store is unavailable, and when it is back."""
 
 import asyncio
 

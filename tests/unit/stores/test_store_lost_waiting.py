@@ -108,7 +108,7 @@ def test_no_caller_tries_a_store_that_another_thread_checks() -> None:
 
 
 class Noted:
-    """A lock that says when somebody begins to wait for it with patience."""
+    """A lock that signals when a thread begins to wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

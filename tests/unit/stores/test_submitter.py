@@ -1,4 +1,4 @@
-"""The thread that submits successes of warm circuits: one, on demand, and gone afterwards."""
+"""The thread that submits successes of warm circuits: one, started on demand, ended afterwards."""
 
 import math
 import threading
@@ -22,7 +22,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Owner:
-    """A circuit that needs so many ticks."""
+    """A circuit that needs a number of ticks."""
 
     def __init__(self, ticks: float, *, fails: bool = False) -> None:
         self.ticks = 0

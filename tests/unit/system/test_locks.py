@@ -1,4 +1,4 @@
-"""The lock: one at a time, known to its holder, and free in a forked child."""
+"""The lock: one holder at a time, which recognises it as its own; free in a forked child."""
 
 import gc
 import os

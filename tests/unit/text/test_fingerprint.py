@@ -1,4 +1,4 @@
-"""Fingerprints of errors: what is the same, what is not, what may never change, what never hangs."""
+"""Fingerprints of errors: equal and different errors, keys that never change, bounded time."""
 
 import json
 import re
@@ -364,7 +364,7 @@ def test_documented_key_is_the_start_of_the_md5() -> None:
 
 
 def repeats(tree: Any) -> list[tuple[int, Any]]:
-    """Every repeat of a parsed pattern that can be long, with what it repeats."""
+    """Every unbounded repetition of a parsed pattern, with its content."""
     found = []
     for operation, argument in tree:
         if operation in {constants.MAX_REPEAT, constants.MIN_REPEAT}:
