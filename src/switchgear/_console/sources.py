@@ -448,6 +448,7 @@ def heat_history(events: Sequence[Event], view: View) -> list[tuple[float, float
 def budget_values(one: Any) -> dict[str, Any]:
     """A node of a budget, as `budgets list --json` shows it."""
     fields = one.node._asdict()
+    fields["told"] = fields.pop("warning_level")  # the key of earlier versions stays
     return {"path": one.path, "level": one.level, **fields, "free_micros": one.node.free_micros}
 
 

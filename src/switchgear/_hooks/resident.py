@@ -348,7 +348,7 @@ class Resident:
             connection.close()
 
     def _must_end(self) -> bool:
-        """Whether this process was told to end, or its files have changed: the next hook starts the new version."""
+        """Whether a stop was requested, or its files have changed: the next hook starts the new version."""
         now_s = time.monotonic()
         if now_s >= self._checked_s + FILES_CHECK_S:
             self._checked_s = now_s

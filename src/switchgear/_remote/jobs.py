@@ -65,7 +65,7 @@ class Jobs:
     def claim(self, run: str, holder: str, lease_s: float) -> RemoteJob | None:
         """Claim a job for `lease_s` seconds; `None`: there is nothing to do.
 
-        A job that newer code has written is not claimed; a note says so.
+        A job that newer code has written is not claimed; a note reports it.
         """
 
         def work(held: Any, now_s: float) -> Amended:
