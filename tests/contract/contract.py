@@ -204,7 +204,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
         assert asyncio.run(three_failures()) is Phase.OPEN
 
-    def test_what_a_cancelled_task_reports_is_counted_once(self, backend: Backend) -> None:
+    def test_the_result_of_a_cancelled_task_is_counted_once(self, backend: Backend) -> None:
         store, calm = backend.open(), Policy([ConsecutiveFailures(threshold=1000)])
 
         async def report(steps: int) -> None:

@@ -94,7 +94,7 @@ def test_close_closes_the_connections_of_a_running_loop(server: Server, store: R
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
-def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
+def test_a_forked_child_uses_its_own_connections(store: RedisStore) -> None:
     tell(store, SUCCEEDED)
     store.on_change(lambda _: None)
     eventually(lambda: store.refresh_s is None, "pushes arrive")

@@ -604,7 +604,7 @@ def test_work_reaches_its_branch_although_the_agent_leaves_it(
     assert project.git("show", f"{result['tasks'][0]['branch']}:a") == "x"
 
 
-def test_work_on_a_history_of_its_own_is_reported_as_missing_in_its_branch(
+def test_work_on_a_separate_history_is_reported_as_missing_in_its_branch(
     project: Project,
 ) -> None:
     words = ["git", "checkout", "-q", "--orphan", "own"]

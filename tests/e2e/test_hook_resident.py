@@ -114,14 +114,16 @@ def test_only_one_runs(state: Path) -> None:
     assert len(pids) == 1
 
 
-def test_it_can_be_stopped_and_started_again(state: Path) -> None:
+def test_the_resident_process_can_be_stopped_and_started_again(state: Path) -> None:
     first = running()["pid"]
     assert resident.stop()
     assert resident.status() is None
     assert running()["pid"] != first
 
 
-def test_it_ends_without_events(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resident_process_ends_without_events(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(client.RESIDENT_VARIABLE, "1")
     pid = running()["pid"]
     until_s = time.monotonic() + PATIENCE_S
@@ -130,7 +132,7 @@ def test_it_ends_without_events(state: Path, monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.1)
 
 
-def test_it_ends_when_its_socket_is_removed(state: Path) -> None:
+def test_the_resident_process_ends_when_its_socket_is_removed(state: Path) -> None:
     pid = running()["pid"]
     for file in folder_of(state).iterdir():
         file.unlink()
@@ -496,7 +498,9 @@ EVENTS = [
 ]
 
 
-def test_the_resident_process_and_the_hook_respond_alike(state: Path, tmp_path: Path) -> None:
+def test_the_resident_process_and_the_hook_give_the_same_response(
+    state: Path, tmp_path: Path
+) -> None:
     running()
     found: list[list[tuple[int, bytes, bytes]]] = []
     for switch in ("60", "off"):
@@ -719,7 +723,9 @@ def test_a_worker_notices_a_changed_configuration(state: Path, project: Path) ->
     assert worker_pid(state) == pid
 
 
-def test_it_uses_no_processor_time_while_it_is_idle(state: Path, project: Path) -> None:
+def test_the_resident_process_uses_no_processor_time_while_it_is_idle(
+    state: Path, project: Path
+) -> None:
     pid = running()["pid"]
     run(project, before())
     time.sleep(1.0)

@@ -53,7 +53,7 @@ def test_a_bad_request_is_not_evidence_against_the_model() -> None:
     assert panel.breaker("provider/openai").totals.failed == 1
 
 
-def test_what_a_model_call_spends_is_counted_by_tag() -> None:
+def test_the_cost_of_a_model_call_is_counted_by_tag() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     run = AgentGuard("test", panel=panel, budget="team", tags={"task": "S-1"}).run()

@@ -115,7 +115,7 @@ def test_every_input_is_answered(project: Path, agent: str, data: Any) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(agent=st.sampled_from(AGENTS), raw=st.binary(max_size=300))
-def test_bytes_that_are_no_event_are_refused(project: Path, agent: str, raw: bytes) -> None:
+def test_bytes_that_are_not_an_event_are_refused(project: Path, agent: str, raw: bytes) -> None:
     store = MemoryStore()
     reply = answer(agent, raw, str(project), lambda _: store)
     assert refused(agent, reply)

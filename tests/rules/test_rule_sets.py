@@ -146,14 +146,14 @@ def test_a_tool_that_only_reads_may_read_the_guard(project: Project, tool: str) 
         *("echo x > switchgear.yaml\r", "\x03rm -rf .claude\n", "cd .claude; rm settings.json\n"),
     ],
 )
-def test_what_is_typed_into_a_shell_is_a_command(project: Project, chars: str) -> None:
+def test_text_typed_into_a_shell_is_a_command(project: Project, chars: str) -> None:
     assert project.tool_refusal("write_stdin", {"session_id": 1, "chars": chars}) is not None
 
 
 @pytest.mark.parametrize(
     "chars", ["y\n", "q", "\x03", "npm test\n", "print(1)\n", "", "\x1b[A", "ls"]
 )
-def test_what_is_typed_harmlessly_is_admitted(project: Project, chars: str) -> None:
+def test_harmless_shell_input_is_admitted(project: Project, chars: str) -> None:
     assert project.tool_refusal("write_stdin", {"session_id": 1, "chars": chars}) is None
 
 

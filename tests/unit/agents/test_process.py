@@ -71,7 +71,7 @@ def test_an_agent_may_leave_its_prompt_unread(tmp_path: Path) -> None:
     assert run("pass", tmp_path, "y" * 1_000_000).exit_code == 0
 
 
-def test_it_works_in_its_directory(tmp_path: Path) -> None:
+def test_an_agent_works_in_its_directory(tmp_path: Path) -> None:
     done = run("import os; print(os.getcwd(), os.environ['PWD'])", tmp_path)
     assert done.events[0] == TextOutput(f"{tmp_path.resolve()} {tmp_path}")
 
@@ -188,7 +188,7 @@ def test_stopping_before_the_start_and_after_the_end_is_allowed(tmp_path: Path) 
     process.kill()
 
 
-def test_it_may_be_stopped_from_another_thread(tmp_path: Path) -> None:
+def test_an_agent_may_be_stopped_from_another_thread(tmp_path: Path) -> None:
     talking = threading.Event()
     code = "import time; print('ready'); time.sleep(60)"
     process = AgentProcess(Script(code), "", tmp_path, on_event=lambda _: talking.set())

@@ -338,7 +338,7 @@ def test_the_command_offers_every_format() -> None:
     assert set(OFFERED) == set(FORMATS)
 
 
-def test_what_claude_prints_as_a_stream_is_read_like_its_transcript(tmp_path: Path) -> None:
+def test_the_stream_of_claude_is_read_like_its_transcript(tmp_path: Path) -> None:
     transcript, _ = read(samples.write("claude", tmp_path))
     stream = [
         {**{key: value for key, value in line.items() if key != "sessionId"}, "session_id": "s"}

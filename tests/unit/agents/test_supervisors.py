@@ -135,7 +135,7 @@ def test_closing_ends_all_supervisors_and_is_idempotent() -> None:
     assert first.process.returncode is not None
 
 
-def test_it_ends_when_its_parent_is_killed() -> None:
+def test_a_supervisor_ends_when_its_parent_is_killed() -> None:
     script = """
 import sys, time
 from switchgear._agents.process import SupervisorPool

@@ -71,7 +71,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Replay
 
 
-def test_it_reports_after_which_step_it_would_have_warned_and_stopped() -> None:
+def test_a_backtest_reports_the_steps_of_the_warning_and_the_stop() -> None:
     found = judged(run_of("..xxx...."))
     assert (found.warned_at, found.tripped_at, found.stopped) == (4, 5, True)
     assert (found.detector, found.reason) == (
@@ -80,7 +80,7 @@ def test_it_reports_after_which_step_it_would_have_warned_and_stopped() -> None:
     )
 
 
-def test_what_comes_after_the_stop_is_saved() -> None:
+def test_the_steps_after_the_stop_are_saved() -> None:
     found = judged(run_of("..xxx...."))
     assert (found.saved_steps, found.saved_tokens, found.saved_micros) == (4, 4000, 8000)
 

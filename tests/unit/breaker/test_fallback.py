@@ -27,7 +27,7 @@ def test_a_fallback_gets_the_arguments_of_the_refused_call_and_its_result_is_ret
     assert breaker(answer)("hi", n=2) == expected
 
 
-def test_it_is_called_only_when_the_circuit_refuses() -> None:
+def test_a_fallback_is_called_only_when_the_circuit_refuses() -> None:
     called = list[str]()
     breaker = CircuitBreaker(
         "api", threshold=2, fallback=lambda: called.append("x"), clock=FakeClock()
@@ -74,7 +74,7 @@ KNOWN = [shape for shape in CALLS if "that_returns" not in shape.__name__]
 
 @pytest.mark.parametrize("phase", ["open", "half_open"])
 @pytest.mark.parametrize("shape", KNOWN, ids=lambda shape: shape.__name__)
-def test_it_answers_in_every_shape_of_call_also_while_a_probe_is_under_way(
+def test_a_fallback_answers_in_every_shape_of_call_also_during_a_probe(
     shape: Shape, phase: str
 ) -> None:
     clock = FakeClock()

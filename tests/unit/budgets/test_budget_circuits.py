@@ -64,7 +64,7 @@ def test_the_reserved_amount_is_not_a_limit_for_the_circuit() -> None:
     assert coder.totals.cost_micros == 300
 
 
-def test_what_is_settled_after_its_node_was_closed_is_charged_anyway() -> None:
+def test_a_settlement_after_its_node_was_closed_is_charged() -> None:
     clock = FakeClock(0.0)
     budgets = Budgets(MemoryLedger("x", clock))
     budgets.open("t", 1000)

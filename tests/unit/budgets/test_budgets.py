@@ -373,7 +373,7 @@ def test_a_circuit_that_no_store_can_keep_is_reported_before_any_money_moves(
     assert budgets.book("atlas") == before
 
 
-def test_reserving_where_there_is_no_budget_is_refused(budgets: Budgets) -> None:
+def test_reserving_from_a_missing_budget_is_refused(budgets: Budgets) -> None:
     with pytest.raises(BudgetRefused, match="budget 'nobody' refuses: there is no such budget"):
         budgets.reserve("nobody", 1)
     assert budgets.roots() == ["atlas"]

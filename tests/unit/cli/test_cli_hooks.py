@@ -218,7 +218,7 @@ def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
 
 # With a sub-agent, and without.
 @pytest.mark.parametrize("agent", some_of(["claude-code", "gemini"], ["claude-code"]))
-def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_repeated(
+def test_the_doctor_removes_its_circuit_and_can_be_repeated(
     agent: str,
 ) -> None:
     run("install", agent)

@@ -130,7 +130,7 @@ def test_policies_may_be_used_before_they_are_defined(load: Load) -> None:
     assert config.policy_for("x") == preset_policy("provider")
 
 
-def test_a_policy_may_extend_the_preset_of_its_own_name(load: Load) -> None:
+def test_a_policy_may_extend_the_preset_with_its_name(load: Load) -> None:
     config = load(
         "policies: {provider: {extends: provider, strict: true}}\n"
         "circuits: [{match: x, policy: provider}]\n"
@@ -292,7 +292,7 @@ def test_the_search_starts_in_the_current_folder(
     assert find_config() == str(tree / "home/project/switchgear.yaml")
 
 
-def test_the_variable_wins_even_if_there_is_no_such_file(
+def test_the_variable_takes_precedence_even_if_its_file_is_missing(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tree / "home/project/switchgear.yaml").touch()

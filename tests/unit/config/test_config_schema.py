@@ -235,7 +235,7 @@ FORBIDDEN: list[Any] = [
 
 
 @pytest.mark.parametrize("document", FORBIDDEN, ids=str)
-def test_what_the_schema_forbids_the_loader_refuses(tmp_path: Path, document: Any) -> None:
+def test_the_loader_refuses_what_the_schema_forbids(tmp_path: Path, document: Any) -> None:
     assert not allows(SCHEMA, document)
     assert not loads(tmp_path, document)
 

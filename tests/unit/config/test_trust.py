@@ -226,7 +226,7 @@ def test_a_file_above_the_project_must_be_trusted_too(project: Path) -> None:
     assert effective_config(str(project)).config.hooks.lease_s == 22
 
 
-def test_what_a_file_would_do_is_shown_before_it_is_trusted(project: Path) -> None:
+def test_the_effects_of_a_file_are_shown_before_it_is_trusted(project: Path) -> None:
     (project / "switchgear.yaml").write_text(
         "store: redis://:${REDIS_PASSWORD}@${REGION}.db.example:6379/0\n"
         "interventions: {escalate: 'sh -c evil'}\n"
@@ -269,7 +269,7 @@ def test_without_a_terminal_nothing_is_trusted_without_yes(project: Path) -> Non
     assert run("trust", "--list").stdout == "No files are trusted.\n"
 
 
-def test_what_changes_between_the_display_and_the_answer_is_not_trusted(project: Path) -> None:
+def test_a_change_between_the_display_and_the_answer_is_not_trusted(project: Path) -> None:
     config = project / "switchgear.yaml"
     config.write_text("hooks: {lease_s: 22}\n")
     digest = trust.digest_of(str(config), config.read_bytes())

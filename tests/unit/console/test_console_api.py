@@ -379,7 +379,7 @@ def test_all_lists_answer_on_an_empty_installation(on: Stage) -> None:
 @pytest.mark.parametrize(
     "path", ["sessions/x", "runs/x", "runs/x/diff", "batches/x", "batches/..%2F..", "incidents/x"]
 )
-def test_what_does_not_exist_is_not_found(on: Stage, path: str) -> None:
+def test_a_missing_object_is_not_found(on: Stage, path: str) -> None:
     assert on.get(f"/v1/{path}").status_code == 404
 
 

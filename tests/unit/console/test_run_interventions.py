@@ -216,7 +216,7 @@ def test_more_time_is_granted_to_the_run(start: Any) -> None:
     assert run.result()["state"]["extra_s"] == 600.0
 
 
-def test_what_is_granted_reaches_the_agent_at_work_once(tmp_path: Path) -> None:
+def test_granted_limits_reach_the_running_agent_once(tmp_path: Path) -> None:
     record = new_run(tmp_path)
     with Panel("memory:") as panel:
         inbox = OperatorInbox(

@@ -133,7 +133,7 @@ def test_threads_run_in_blocks_at_the_same_time_each_with_its_own_outcome() -> N
     assert breaker.totals.failed == 2
 
 
-def test_a_task_started_inside_a_block_has_blocks_of_its_own() -> None:
+def test_a_task_started_inside_a_block_has_its_own_blocks() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
 

@@ -169,7 +169,7 @@ def test_an_exception_whose_text_cannot_be_read_is_named_by_its_type(trouble: Ex
     assert last_error_of(Unreadable()) == "Unreadable"
 
 
-def test_an_exception_whose_text_is_no_text_is_named_by_its_type() -> None:
+def test_an_exception_whose_text_is_not_a_string_is_named_by_its_type() -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             return 42  # type: ignore[return-value]  # noqa: PLE0307
@@ -185,7 +185,7 @@ def test_ordinary_words_after_basic_and_bearer_are_not_redacted() -> None:
     assert redact("Bearer abcdefghijklmnopqrstuvwxyz") == "Bearer [redacted]"
 
 
-def test_what_an_agent_wrote_keeps_its_lines_and_loses_its_secrets() -> None:
+def test_text_of_an_agent_keeps_its_lines_and_loses_its_secrets() -> None:
     kept = redact_lines("one\n\tpassword=hunter2\nthree")
     assert kept == "one\n\tpassword=[redacted]\nthree"
     assert len(redact_lines("x" * 10_000)) == 4_000

@@ -271,7 +271,7 @@ def test_a_long_silent_build_is_one_step_among_others() -> None:
         assert agent.does(f"make {name}", "", seconds=1800.0) is Phase.CLOSED
 
 
-def test_sub_agents_have_progress_scores_of_their_own() -> None:
+def test_sub_agents_have_their_own_progress_scores() -> None:
     agents = [Agent(key=f"agent/sub-{n}") for n in range(12)]
     for agent in agents:
         for command in ("git status", "ls", "cat README.md"):
@@ -345,7 +345,7 @@ def test_a_warning_comes_before_the_stop_and_names_the_steps_and_what_to_do() ->
     assert agent.why.rpartition("; ")[2] in ADVICE
 
 
-def test_what_an_agent_writes_cannot_steer_a_terminal() -> None:
+def test_text_of_an_agent_cannot_control_a_terminal() -> None:
     agent = Agent()
     thought = "I do it \x1b[2J\u202eagain\nand again and again"
     while agent.does("ls", "a.py", thought) is not Phase.OPEN:

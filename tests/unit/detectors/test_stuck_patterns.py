@@ -229,7 +229,7 @@ def test_reading_many_files_once_more_after_each_has_changed_continues() -> None
 @pytest.mark.parametrize(
     "reply", ["already done", "The file already exists.", "Permission denied", "Invalid request: 1"]
 )
-def test_a_refusal_that_is_no_error_is_stopped(reply: str) -> None:
+def test_a_repeated_refusal_without_an_error_is_stopped(reply: str) -> None:
     pairs = ({"id": 22}, {"id": "22"})
     assert heat([step("book", str(pairs[n % 2]), reply) for n in range(9)]) >= 1
 

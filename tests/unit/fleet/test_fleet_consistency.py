@@ -155,9 +155,7 @@ def test_a_slow_agent_on_a_quick_provider_and_the_other_way_round_get_half() -> 
     assert shares(fleet, "coder", 10)["coder", "p/m"] == 5
 
 
-def test_what_a_circuit_refused_to_one_agent_it_does_not_admit_to_the_next_of_the_same_call() -> (
-    None
-):
+def test_a_circuit_that_refused_one_agent_refuses_the_next_of_the_same_call() -> None:
     people = crew(
         [
             agent(name="a", owner="o", provider="p", model="m", fallback_chain=["b"]),

@@ -222,7 +222,7 @@ def test_a_hint_that_no_event_could_carry_comes_before_the_next_call(tmp_path: P
 # Sub-agents
 
 
-def test_a_sub_agent_has_a_circuit_of_its_own(agent: Guarded) -> None:
+def test_a_sub_agent_has_its_own_circuit(agent: Guarded) -> None:
     agent.hear(before("Task", {"prompt": "look"}, "p1"))
     agent.hear(before("Read", {"file_path": "a"}, "c1", agent_id="a1"))
     agent.hear(after("Read", {"file_path": "a"}, "c1", agent_id="a1"))

@@ -110,7 +110,7 @@ def test_new_files_reduce_the_score_and_undoing_them_does_not(agent: Guarded) ->
     assert again == one
 
 
-def test_a_sub_agent_has_a_progress_score_of_its_own(agent: Guarded) -> None:
+def test_a_sub_agent_has_its_own_progress_score(agent: Guarded) -> None:
     stand_still(agent, range(60), agent_id="sub")
     assert agent.phase("session/s1/agent/sub") == "open"
     assert agent.phase("session/s1") == "closed"
@@ -118,7 +118,7 @@ def test_a_sub_agent_has_a_progress_score_of_its_own(agent: Guarded) -> None:
     assert stand_still(agent, range(50, 52), agent_id="sub")[-1].action == "stop"
 
 
-def test_it_can_be_switched_off(tmp_path: Path) -> None:
+def test_the_progress_detectors_can_be_switched_off(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, "interventions: {progress: false}\n")
     assert {ruling.action for ruling in stand_still(agent, range(15))} == {"allow"}
     kinds = {detector.kind for detector in agent.known.policy_for("session/s1").detectors}

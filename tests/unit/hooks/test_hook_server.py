@@ -240,7 +240,7 @@ def test_work_after_a_decision_cannot_change_the_answer(
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-def test_its_health_can_be_queried(server: HookServer) -> None:
+def test_the_health_of_the_hook_server_can_be_queried(server: HookServer) -> None:
     status, told = ask(server, None, "/health", "GET")
     assert (status, told["ok"], told["root"]) == (200, True, server.root)
 
@@ -255,7 +255,7 @@ def test_a_connection_is_used_again(server: HookServer) -> None:
     connection.close()
 
 
-def test_it_listens_on_this_machine_only(server: HookServer) -> None:
+def test_the_hook_server_listens_on_this_machine_only(server: HookServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
 
 

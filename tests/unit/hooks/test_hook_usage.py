@@ -163,7 +163,7 @@ def test_an_exhausted_task_budget_stops_the_agent(agent: Guarded, said: Said) ->
     assert "story/S-1" in refused.text
 
 
-def test_the_cache_has_prices_of_its_own(agent: Guarded, said: Said) -> None:
+def test_the_cache_has_its_own_prices(agent: Guarded, said: Said) -> None:
     usage = {"cache_read_input_tokens": 1_000, "cache_creation_input_tokens": 1_000}
     said.add(claude_line("m1", 1_000, 0, usage=usage))
     step(agent, said, "t1")

@@ -107,7 +107,7 @@ def test_inserting_adds_our_groups_after_existing_ones_and_changes_nothing_else(
     assert list(after)[: len(document)] == list(document)
 
 
-def test_what_is_inserted_follows_the_style_of_the_file() -> None:
+def test_inserted_text_follows_the_style_of_the_file() -> None:
     text = '{\n\t"model": "opus", // the big one\n\t"hooks": {\n\t\t"Stop": []\n\t}\n}\n'
     only = {"Stop": {"hooks": [{"type": "command", "command": OURS}]}}
     inserted, _ = edit.insert(text, only)
@@ -118,7 +118,7 @@ def test_what_is_inserted_follows_the_style_of_the_file() -> None:
     )
 
 
-def test_what_is_inserted_is_aligned_with_its_neighbours() -> None:
+def test_inserted_text_is_aligned_with_its_neighbours() -> None:
     text = '{\n  "hooks": {\n      "Stop": [\n     {"hooks": []}\n  ]\n  }\n}\n'
     inserted, _ = edit.insert(text, {"Stop": {"hooks": []}, "Other": {"hooks": []}})
     assert inserted == (

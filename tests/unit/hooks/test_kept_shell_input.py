@@ -106,7 +106,7 @@ def test_a_piece_is_judged_for_each_shell_that_may_receive_it(root: Path) -> Non
     assert saved(root)["shells"] == {"1": "cd x\nr"}, "it is not admitted yet"
 
 
-def test_a_call_that_writes_to_no_shell_is_no_piece(root: Path) -> None:
+def test_a_call_that_writes_to_no_shell_is_not_shell_input(root: Path) -> None:
     assert piece(start({"cmd": "bash"}), str(root)) is None
 
 

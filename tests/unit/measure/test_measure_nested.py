@@ -197,7 +197,7 @@ def test_repositories_inside_repositories_are_detected(project: Path) -> None:
     assert saved(project, "one/two/three/deep") == "deep\n"
 
 
-def test_what_a_nested_repository_ignores_does_not_count(project: Path) -> None:
+def test_files_that_a_nested_repository_ignores_do_not_count(project: Path) -> None:
     nested = repository(project / "nested", **{".gitignore": "build/\n"})
     tree = tree_of(project)
     before = tree.mark()

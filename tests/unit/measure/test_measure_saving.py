@@ -226,7 +226,7 @@ def test_a_save_does_not_rely_on_objects_that_are_removed_during_the_run(
     git(project, "rev-list", "--objects", "refs/switchgear/runs/1")
 
 
-def test_what_cannot_be_saved_is_named_and_the_rest_is_saved_in_time(
+def test_files_that_cannot_be_saved_are_named_and_the_rest_is_saved_in_time(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = tree_of(project)

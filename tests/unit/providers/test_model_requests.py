@@ -98,7 +98,7 @@ def test_an_azure_deployment_is_the_model_where_the_body_names_none() -> None:
     assert read("a.openai.azure.com", path, {}).model == "mine"
 
 
-def test_other_methods_and_paths_are_no_model_requests() -> None:
+def test_other_methods_and_paths_are_not_model_requests() -> None:
     assert read_request("api.openai.com", "/v1/responses", {}, b"", "GET") is None
     assert read_request("api.openai.com", "/v1/embeddings", {}, b"{}") is None
 
@@ -148,7 +148,7 @@ def test_a_model_without_a_price_has_an_unknown_cost_and_not_zero() -> None:
     assert token_cost("", TokenUsage(1)).micros is None
 
 
-def test_caches_have_prices_of_their_own() -> None:
+def test_caches_have_their_own_prices() -> None:
     usage = TokenUsage(2_512, 42, 2_000, 300, 200)  # 12 fresh
     expected = 12 * 3 + 42 * 15 + 2_000 * 0.3 + 300 * 3.75 + 200 * 6
     assert token_cost("claude-sonnet-4-5", usage, "anthropic").micros == int(expected)

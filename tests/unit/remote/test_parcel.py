@@ -116,7 +116,7 @@ def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path
     assert git(project, "status", "--porcelain") == "?? later\n"
 
 
-def test_what_the_user_staged_stays_staged_when_the_agent_has_committed(
+def test_staged_changes_of_the_user_stay_staged_when_the_agent_has_committed(
     project: Path, tmp_path: Path
 ) -> None:
     git(project, "add", "committed", "new")
@@ -418,7 +418,7 @@ def test_a_file_that_becomes_a_folder_comes_back(project: Path, tmp_path: Path) 
     assert (project / "committed" / "inside").read_text() == "x\n"
 
 
-def test_work_on_a_history_of_its_own_is_applied_and_leaves_head(
+def test_work_on_a_separate_history_is_applied_and_leaves_head(
     project: Path, tmp_path: Path
 ) -> None:
     start, other = sent(project, tmp_path)

@@ -307,7 +307,7 @@ def test_work_is_not_applied_to_a_branch_checked_out_in_the_meantime(
     assert (crew.project / "work.txt").read_text() == "work\n"
 
 
-def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
+def test_each_claim_pushes_to_its_own_reference(crew: Crew) -> None:
     shared = crew.folder / "shared.git"
     git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
     crew.repository, work, lost = str(shared), crew.work, ["r1"]
@@ -717,7 +717,7 @@ def test_a_worker_waits_for_the_store_before_it_claims(
     assert job.claim == 1
 
 
-def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_the_leftovers_of_a_killed_worker_are_removed_and_nothing_else(tmp_path: Path) -> None:
     for name in ("killed", "running", "kept"):
         (tmp_path / name / "files").mkdir(parents=True)
     (tmp_path / "killed" / "lock").touch()

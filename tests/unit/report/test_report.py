@@ -87,7 +87,7 @@ def test_every_iteration_is_there_with_its_outcome_cost_and_error() -> None:
     assert sum(tag == "details" for tag, _ in read.tags) == 8 + 1, "and the options"
 
 
-def test_it_shows_the_end_the_reason_what_was_kept_and_how_to_continue() -> None:
+def test_the_report_shows_the_end_the_reason_the_saved_work_and_how_to_continue() -> None:
     read = Reader(page(run(end=end(), readings=readings(0.6)), [facts()]))
     for said in (
         "circuit_breaker",
@@ -287,7 +287,7 @@ def test_the_report_is_one_private_file_without_leftovers(tmp_path: Path) -> Non
     }
 
 
-def test_what_cannot_be_read_leaves_the_old_report_in_place(tmp_path: Path) -> None:
+def test_an_unreadable_record_leaves_the_old_report_unchanged(tmp_path: Path) -> None:
     made = record(tmp_path)
     before = write_report(made).read_text(encoding="utf-8")
     (made.path / "run.json").write_text("{", encoding="ascii")

@@ -111,7 +111,7 @@ def test_where_a_shell_was_started_counts(project: Project, start: dict[str, Any
     assert write(project, "rm settings.json\n") is not None
 
 
-def test_what_was_refused_is_not_part_of_the_input(project: Project) -> None:
+def test_refused_input_is_not_saved(project: Project) -> None:
     assert write(project, "rm -rf /etc\n") is not None
     assert write(project, "ls\n") is None
 

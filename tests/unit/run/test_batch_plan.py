@@ -106,7 +106,7 @@ def test_without_a_limit_a_task_gets_what_it_requests() -> None:
     assert SharedBudget().grant(7, 2) == 7
 
 
-def test_tasks_without_a_limit_of_their_own_share_what_is_left() -> None:
+def test_tasks_without_their_own_limit_share_the_rest() -> None:
     assert SharedBudget(100).grant(None, 4) == 25
     assert SharedBudget(100, 10, 60).grant(None, 1) == 30
     assert SharedBudget(100, 40, 60).grant(None, 1) == 0
@@ -122,9 +122,7 @@ def test_a_task_that_needs_more_than_is_left_waits_for_returned_reservations() -
     "shared",
     [SharedBudget(100), SharedBudget(100, 99, 1), SharedBudget(100, 120, 5), SharedBudget(0)],
 )
-def test_what_is_granted_is_never_more_than_is_left(
-    shared: SharedBudget, wanted: int | None
-) -> None:
+def test_grants_never_exceed_the_remaining_budget(shared: SharedBudget, wanted: int | None) -> None:
     granted = shared.grant(wanted, 3)
     assert granted is not None
     assert 0 <= granted <= (shared.left_micros or 0)

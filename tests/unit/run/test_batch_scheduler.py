@@ -470,7 +470,7 @@ def test_parallel_tasks_never_get_more_than_the_budget(stage: Stage) -> None:
     assert stage.progress["c"].reason == "$0.0001 of the batch's $0.0001 are spent"
 
 
-def test_a_budget_of_its_own_is_kept_over_all_attempts(stage: Stage) -> None:
+def test_the_budget_of_a_task_applies_to_all_its_attempts(stage: Stage) -> None:
     flags = {"agent": "codex", "budget_micros": 10}
     batch = Batch((Task("a", "x", flags=flags, on_timeout="resume"),))
     stage.run(batch, lambda at: outcome("timeout", cost=6))

@@ -208,7 +208,7 @@ def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str)
     assert not (stage.folder / ".git" / "index.lock").exists()
 
 
-def test_what_a_hook_adds_to_the_commit_is_not_staged_as_deleted(stage: Stage) -> None:
+def test_files_that_a_git_hook_adds_are_not_staged_as_deleted(stage: Stage) -> None:
     hook(stage, "pre-commit", "echo made > made; git add made")
     (stage.folder / "mine").write_text("staged by the user\n")
     stage.git("add", "mine")
@@ -272,7 +272,7 @@ def test_a_hook_after_the_commit_that_hangs_does_not_undo_it(stage: Stage) -> No
     assert stage.git("status", "--porcelain") == ""
 
 
-def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_reported(stage: Stage) -> None:
+def test_changes_in_a_nested_repository_are_reported_and_not_committed(stage: Stage) -> None:
     subprocess.run(["git", "init", "-q", "nested"], cwd=stage.folder, check=True)
     stage.run("write('nested/a', 'b'); write('c', 'd')", commit=True)
     assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["c"]

@@ -76,7 +76,7 @@ def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
     pytest.fail("no number of steps led to a warning")
 
 
-def test_it_can_be_switched_off(stage: Stage) -> None:
+def test_the_progress_detectors_can_be_switched_off(stage: Stage) -> None:
     stage.dependencies = stage.dependencies._replace(interventions=Interventions(progress=False))
     stage.run(REWORDS.replace("STEPS", "15") + WORKS, stuck=True)
     assert [each["outcome"] for each in stage.iterations()] == ["completed"]

@@ -677,7 +677,7 @@ def test_an_update_is_saved_once_although_saving_it_was_interrupted(
     assert site.stored().totals.failed == 1
 
 
-def test_what_may_have_been_saved_is_sent_again_with_its_identity(interrupted: Site) -> None:
+def test_a_message_in_doubt_is_sent_again_with_its_identity(interrupted: Site) -> None:
     site, inner = interrupted, interrupted.inner
     assert isinstance(inner, Interrupted)
     inner.next = ["lost 1", "", "lost 2", "lost 3"]

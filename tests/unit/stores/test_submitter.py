@@ -82,7 +82,9 @@ def test_a_circuit_is_called_when_it_is_due_and_no_earlier() -> None:
     until(lambda: submitter._ticks == {})
 
 
-def test_it_waits_for_the_call_that_is_due_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_submitter_waits_for_the_call_that_is_due_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "LINGER_S", 2 * LIMIT_S)
     submitter, later, soon = Submitter(), Owner(1), Owner(1)
     submitter.add(later, later.tick, 3 * LIMIT_S)
@@ -130,7 +132,7 @@ def test_a_circuit_without_references_is_released() -> None:
     submitter.stop()
 
 
-def test_it_starts_again_after_it_ended_and_after_a_fork() -> None:
+def test_the_submitter_starts_again_after_it_ended_and_after_a_fork() -> None:
     submitter, first, second = Submitter(), Owner(1), Owner(2)
     submitter.add(first, first.tick)
     until(lambda: submitter._thread is None)
@@ -153,7 +155,7 @@ def test_after_stop_nothing_is_accepted() -> None:
     assert owner.ticks == 0
 
 
-def test_it_may_be_stopped_by_its_own_thread() -> None:
+def test_the_submitter_may_be_stopped_by_its_own_thread() -> None:
     submitter = Submitter()
     stopped = threading.Event()
 

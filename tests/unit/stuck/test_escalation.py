@@ -33,7 +33,7 @@ def test_each_step_is_tried_once_per_incident() -> None:
     assert taken == ["nudge", "reset", "escalate", "skip", "skip", "skip"]
 
 
-def test_what_was_tried_before_is_reported() -> None:
+def test_earlier_steps_are_reported() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
         escalation.take_next_step(apply, SUBJECT, STEP_NAMES, "flood")

@@ -38,7 +38,7 @@ def test_only_the_holder_sees_the_lock_as_its_own() -> None:
     assert not lock.is_mine()
 
 
-def test_it_is_released_when_the_section_raises() -> None:
+def test_a_lock_is_released_when_the_section_raises() -> None:
     lock = ForkSafeLock()
     with pytest.raises(ValueError, match="inside"), lock:
         raise ValueError("inside")

@@ -114,7 +114,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_what_differs_in_variables_only_is_the_same_error(one: str, other: str) -> None:
+def test_errors_that_differ_only_in_variables_have_one_key(one: str, other: str) -> None:
     assert template(one) == template(other)
     assert fingerprint(one) == fingerprint(other)
 
