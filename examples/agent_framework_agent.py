@@ -10,7 +10,7 @@ from switchgear.integrations.agent_framework import guard
 
 
 class Down(FunctionInvocationLayer[Any], ChatMiddlewareLayer[Any], BaseChatClient[Any]):
-    """Stands for a client whose provider is down."""
+    """Stands in for a client whose provider is down."""
 
     async def _inner_get_response(self, **request: Any) -> Any:
         raise ConnectionError("connection refused")

@@ -9,7 +9,7 @@ from switchgear.integrations.anthropic import guard
 
 
 def api(request: httpx2.Request) -> httpx2.Response:
-    """Stands for Anthropic's API: each answer has 500 tokens."""
+    """Stands in for Anthropic's API: each answer has 500 tokens."""
     usage = {"input_tokens": 20, "output_tokens": 500}
     message = {"id": "m", "type": "message", "role": "assistant", "content": [], "usage": usage}
     return httpx2.Response(200, json={**message, "model": "claude-sonnet-4-6"})

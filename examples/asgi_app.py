@@ -10,7 +10,7 @@ breaker = panel.breaker("provider/example")
 
 
 async def answer(scope: Any, receive: Any, send: Any) -> None:
-    """Stands for an application that calls a provider."""
+    """Stands in for an application that calls a provider."""
     async with breaker:
         raise ConnectionError("connection refused")
 

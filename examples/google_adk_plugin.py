@@ -13,7 +13,7 @@ from switchgear.integrations.google_adk import guard
 
 
 class Down(BaseLlm):
-    """Stands for a model whose provider is down."""
+    """Stands in for a model whose provider is down."""
 
     async def generate_content_async(self, *request: Any, **options: Any) -> AsyncGenerator[Any]:
         if self.model:

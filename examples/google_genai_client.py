@@ -9,7 +9,7 @@ from switchgear.integrations.google_genai import guard
 
 
 def overloaded(request: httpx2.Request) -> httpx2.Response:
-    """Stands for an overloaded API."""
+    """Stands in for an overloaded API."""
     error = {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}
     return httpx2.Response(503, json={"error": error})
 

@@ -7,7 +7,7 @@ from switchgear.integrations.httpx import guard
 
 
 def overloaded(request: httpx2.Request) -> httpx2.Response:
-    """Stands for a server that is overloaded."""
+    """Stands in for a server that is overloaded."""
     return httpx2.Response(503, headers={"retry-after": "90"})
 
 

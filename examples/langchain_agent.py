@@ -16,7 +16,7 @@ def search(query: str) -> str:
 
 
 class StuckModel(GenericFakeChatModel):
-    """Stands for ChatOpenAI: always wants the same search."""
+    """Stands in for ChatOpenAI: always wants the same search."""
 
     def bind_tools(self, tools: object, **options: object) -> "StuckModel":
         return self

@@ -1,4 +1,4 @@
-"""Two OpenAI agents share a budget of one cent; the call that nothing is left for is refused. Needs no key."""
+"""Two OpenAI agents share a budget of one cent; the call for which nothing is left is refused. Needs no key."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from switchgear.integrations.openai_agents import guard
 
 usage = Usage(requests=1, input_tokens=1_000, output_tokens=100, total_tokens=1_100)
 answer = ModelResponse(output=[assistant_message("Done.")], usage=usage, response_id=None)
-Gpt = type("Gpt", (ScriptedModel,), {"model": "gpt-4o"})  # stands for a model of OpenAI
+Gpt = type("Gpt", (ScriptedModel,), {"model": "gpt-4o"})  # stands in for a model of OpenAI
 panel = Panel("memory:")
 panel.budgets.open("team", 10_000)
 agents = [Agent(name, model=Gpt([answer] * 10)) for name in ("researcher", "writer")]

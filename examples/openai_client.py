@@ -10,7 +10,7 @@ from switchgear.integrations.openai import ModelUsage, guard
 
 
 def api(request: httpx2.Request) -> httpx2.Response:
-    """Stands for OpenAI on a bad day of one model."""
+    """Stands in for OpenAI while one model is overloaded."""
     model = json.loads(request.content)["model"]
     if model == "gpt-4.1":
         return httpx2.Response(503, json={"error": {"message": "overloaded"}})

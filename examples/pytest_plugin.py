@@ -11,7 +11,7 @@ def test_an_open_circuit_refuses(switchgear_panel: Panel, force_state: Any) -> N
     breaker = switchgear_panel.breaker("provider/example")
     force_state(breaker, "open", retry_after_s=30)
     with pytest.raises(Rejected):
-        breaker.call(lambda: "hello")  # stands for your code
+        breaker.call(lambda: "hello")  # stands in for your code
 
 
 def test_failures_open_it(switchgear_panel: Panel, assert_tripped: Any) -> None:

@@ -12,7 +12,7 @@ requests: list[str] = []
 @retry(retry=retry_unless_refused(), stop=stop_after_attempt(50))
 @breaker
 def ask() -> str:
-    """Stands for a request to a provider that is down."""
+    """Stands in for a request to a provider that is down."""
     requests.append("one more")
     raise ConnectionError("connection refused")
 

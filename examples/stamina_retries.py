@@ -12,7 +12,7 @@ requests: list[str] = []
 @stamina.retry(on=after_refusal(ConnectionError), attempts=20, timeout=60, wait_max=0.01)
 @breaker
 def ask() -> str:
-    """Stands for a request to a provider that comes back after five failures."""
+    """Stands in for a request to a provider that comes back after five failures."""
     requests.append("one more")
     if len(requests) <= 5:
         raise ConnectionError("connection refused")

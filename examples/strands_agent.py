@@ -10,7 +10,7 @@ from switchgear import Panel, Rejected
 from switchgear.integrations.strands import guard
 
 
-class Down(Model):  # stands for a model whose provider is down
+class Down(Model):  # stands in for a model whose provider is down
     update_config: Any = None
     structured_output: Any = None
 

@@ -57,7 +57,7 @@ os.environ["SWITCHGEAR_RESIDENT"] = "30"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the cases that take long to `make stress`."""
+    """Deselect the cases that only `make stress` runs."""
     for item in items:
         if not is_kept(getattr(item, "originalname", item.name), item.name):
             item.add_marker(pytest.mark.stress)

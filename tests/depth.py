@@ -1,4 +1,4 @@
-"""How much a test tries: a little in `make test`, everything in `make stress`."""
+"""How many cases a test tries: a few in `make test`, all of them in `make stress`."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ DEEP = bool(os.environ.get("SWITCHGEAR_DEEP"))
 
 
 def scaled(everything: int, few: int) -> int:
-    """The number of tries; mark the test with `deep`, so that `make stress` runs it too."""
+    """The number of cases; mark the test with `deep`, so that `make stress` runs it too."""
     return everything if DEEP else few
 
 
@@ -55,43 +55,43 @@ KEPT: dict[str, tuple[str, ...]] = {
     "test_a_refusal_that_cannot_be_written_is_an_exit_code": ("claude-code", "/dev/full-codex"),
     "test_no_environment_switches_the_rules_off": ("{'HOME': ''}", "SWITCHGEAR_STORE': 'nonsense"),
     "test_a_part_of_the_core_that_cannot_be_imported_does_not_admit": ("_rules/rules.py",),
-    "test_input_that_is_valid_and_strange_is_answered": ("resident", "process-claude-code"),
-    "test_a_standard_input_that_never_closes_is_answered_when_its_json_is_whole": (
+    "test_unusual_valid_input_is_answered": ("resident", "process-claude-code"),
+    "test_an_open_standard_input_is_answered_when_its_json_is_complete": (
         "claude-code",
         "pi",
     ),
     "test_a_closed_standard_input_is_refused": ("claude-code", "pi"),
     "test_hooks_that_settings_have_lost_are_restored": ("claude-code", "codex"),
-    "test_with_breakers_the_trouble_is_detected_and_no_healthy_agent_is_halted": ("outage",),
-    "test_the_real_hook_command_of_each_agent_refuses_and_cuts": ("claude-code",),
-    "test_the_projects_own_configuration_is_what_the_hook_is_driven_with": ("agents:",),
+    "test_with_breakers_the_fault_is_detected_and_no_healthy_agent_is_halted": ("outage",),
+    "test_the_real_hook_command_of_each_agent_refuses_and_stops": ("claude-code",),
+    "test_the_hook_is_tested_with_the_configuration_of_the_project": ("agents:",),
     "test_a_guard_that_is_broken_on_purpose_is_a_failure": ("same-error", "overspend"),
     "test_a_breaker_out_of_reach_is_a_failure_with_what_it_reads": ("same-error",),
     "test_without_a_known_process_any_active_watcher_records_the_silence": ("verb1",),
-    "test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says": ("resume", "skip"),
-    "test_until_the_trouble_begins_both_sides_do_the_very_same": ("dead-provider",),
-    "test_without_breakers_the_harm_is_not_detected": ("dead-provider",),
+    "test_each_timeout_policy_keeps_the_partial_work": ("resume", "skip"),
+    "test_both_simulations_are_identical_until_the_fault_begins": ("dead-provider",),
+    "test_without_breakers_the_fault_is_not_detected": ("dead-provider",),
     "test_a_signal_ends_an_agent_that_ignores_it_and_its_work_is_saved": ("SIGTERM",),
     "test_the_doctor_reports_whether_codex_will_run_the_hooks": ("0",),
     "test_a_drained_worker_finishes_its_task_and_exits": (),
     "test_a_second_sigterm_ends_a_worker_and_its_agent_at_once": (),
     "test_a_worker_that_ends_because_of_a_message_has_failed": (),
-    "test_no_message_of_the_queue_makes_a_worker_do_anything_but_execute_jobs": (),
+    "test_messages_of_the_queue_can_only_start_jobs": (),
     "test_a_host_that_cannot_read_the_repository_leaves_the_tasks_to_others": (),
-    "test_draining_a_worker_that_is_not_there_reports_it": (),
+    "test_draining_an_unknown_worker_is_reported": (),
     "test_work_is_pushed_to_the_repository_of_the_hosts": (),
     "test_a_project_without_a_store_gets_none": (),
-    "test_nothing_of_the_users_is_changed": (),
+    "test_a_self_test_changes_no_data_of_the_user": (),
     "test_the_corpus_makes_every_legal_move_and_no_other": (),
     "test_batches_at_once_cannot_overspend_a_node": (),
     "test_a_signal_ends_a_validation_that_ignores_it": (),
     "test_a_signal_ends_a_hook_of_a_commit": (),
     "test_a_signal_ends_a_wait": (),
     "test_one_signal_ends_a_tree_that_ignores_it_after_the_grace_period": (),
-    "test_a_day_has_all_troubles_and_each_is_detected": (),
+    "test_a_day_has_all_faults_and_each_is_detected": (),
     "test_four_times_the_text_takes_about_four_times_as_long": (),
     "test_a_tcp_client_that_does_not_read_is_dropped_and_resumes_where_it_stopped": (),
-    "test_time_in_which_everything_was_suspended_is_no_silence": (),
+    "test_time_in_which_everything_was_suspended_is_not_silence": (),
 }
 """Tests that take long, with the parts of the ids that `make test` runs; `make stress` runs all cases."""
 

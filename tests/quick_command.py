@@ -138,7 +138,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """Wait for a fork that becomes the command, tell its exit code, and end."""
+    """Wait for the fork that became the command, send its exit code, and end."""
     *streams, status = files
     pid = os.fork()
     if pid:
@@ -159,7 +159,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
 
 
 def _call() -> int:
-    """What the command returns to the system."""
+    """The exit code of the command."""
     from switchgear._cli import main  # noqa: PLC0415
 
     try:

@@ -1,4 +1,4 @@
-"""The SDKs that are installed here, each with the same few calls, so that one test speaks for all."""
+"""The installed SDKs, each with the same few calls, so that one test covers all."""
 
 import asyncio
 import importlib.util

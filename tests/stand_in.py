@@ -19,7 +19,7 @@ def fail(text): print(text, flush=True); sys.exit(1)
 
 
 def script(body: str) -> str:
-    """The text of an agent that reads its prompt and then does this."""
+    """The text of an agent that reads its prompt and then runs this body."""
     return f"import os, sys\n{_START}{with_imports(body)}"
 
 

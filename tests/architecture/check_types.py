@@ -45,7 +45,7 @@ def main() -> int:
 def _incomplete(verified: str) -> list[str]:
     """What pyright finds incomplete in the public modules.
 
-    Those of `integrations` need packages that are not here: `make integrations` checks them by mypy.
+    `make integrations` checks the types of `integrations`, which need packages that are not installed here.
     """
     found, symbol = [], ""
     for line in verified.splitlines():

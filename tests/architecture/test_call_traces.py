@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_everyday_operations_call_no_more_functions_than_decided() -> None:
+def test_everyday_operations_stay_within_their_limits_of_function_calls() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "call_trace.py"), "--json"],
         capture_output=True,

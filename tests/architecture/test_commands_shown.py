@@ -31,7 +31,7 @@ def commands_of(page: str) -> Iterator[str]:
 
 
 def problem_with(command: str) -> str | None:
-    """What there is not of the command, in words."""
+    """The verb or option of the command that does not exist, as a sentence."""
     command = QUOTED.sub("TEXT", command).partition(" -- ")[0]  # what follows is another program's
     where: click.Command = main
     known = _options(main)
@@ -62,7 +62,7 @@ def test_every_command_that_a_page_shows_exists(page: Path) -> None:
     assert not wrong
 
 
-def test_a_wrong_verb_and_a_wrong_option_are_noticed() -> None:
+def test_a_wrong_verb_and_a_wrong_option_are_detected() -> None:
     page = "```sh\nswitchgear shw x   # look\n```\nSay `switchgear run x --agnet claude` or\n`switchgear\nstatus --all`."
     assert [problem_with(command) for command in commands_of(page)] == [
         "there is no verb 'shw'",
@@ -72,7 +72,7 @@ def test_a_wrong_verb_and_a_wrong_option_are_noticed() -> None:
 
 
 def parsed(command: str) -> str | None:
-    """What click objects to in the arguments of a command."""
+    """The error of click about the arguments of a command."""
     where: click.Command | None = main
     name: str | None = "switchgear"
     words = shlex.split(command, comments=True)

@@ -84,7 +84,7 @@ MEASURED = (
 
 
 @pytest.mark.parametrize(("name", "what"), MEASURED)
-def test_what_was_measured_stands_on_its_page(name: str, what: str) -> None:
+def test_measured_results_are_on_their_page(name: str, what: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
     block = re.search(rf"<!-- {what}:begin -->(.*?)<!-- {what}:end -->", page, re.DOTALL)
     assert block, f"{name} has lost its block {what}:begin"
@@ -97,13 +97,12 @@ def test_every_measure_of_the_benchmark_is_described() -> None:
     main = (ROOT / "bench" / "__main__.py").read_text(encoding="utf-8")
     measures = re.findall(r'^    "([\w-]+)": \w+\.\w+,$', main, re.MULTILINE)
     assert len(measures) >= 15
-    for name in ("docs/benchmarks.md", "CONTRIBUTING.md"):
-        page = (ROOT / name).read_text(encoding="utf-8")
-        missing = [measure for measure in measures if f"`{measure}`" not in page]
-        assert not missing, f"{name} does not name the measures {missing}"
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    missing = [measure for measure in measures if f"`{measure}`" not in page]
+    assert not missing, f"docs/benchmarks.md does not name the measures {missing}"
 
 
-def test_the_results_of_a_benchmark_are_pasted_whole() -> None:
+def test_the_results_of_a_benchmark_are_pasted_completely() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "paste_results.py"))
     results = (
         "CPython 3 on a machine. switchgear 0.1.0.\n\nHow to read it.\n\n"
@@ -329,7 +328,7 @@ def raised_texts() -> Iterator[tuple[str, str]]:
 
 
 def is_store_error(node: ast.AST) -> TypeGuard[ast.Call]:
-    """Whether a `StoreError` is made here, perhaps to be raised elsewhere: it says why second."""
+    """Whether a `StoreError` is created here, perhaps to be raised elsewhere: its second argument is the reason."""
     return (
         isinstance(node, ast.Call)
         and re.fullmatch(r"Store[A-Z]\w+", getattr(node.func, "id", "")) is not None
@@ -338,7 +337,7 @@ def is_store_error(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def longest_piece(raised: ast.expr | None, argument: int) -> str:
-    """The longest fixed piece of the text in an argument; empty if it says nothing by itself."""
+    """The longest fixed piece of the text in an argument; empty if it is too short to identify the error."""
     if not isinstance(raised, ast.Call) or len(raised.args) <= argument:
         return ""
     if getattr(raised.func, "id", "") == "AssertionError":
@@ -358,7 +357,7 @@ def test_every_error_message_is_explained_in_troubleshooting() -> None:
     assert not missing, "docs/troubleshooting.md does not explain:\n" + "\n".join(missing)
 
 
-def test_everything_that_a_redis_server_may_object_to_is_explained_in_troubleshooting() -> None:
+def test_every_error_of_a_redis_server_is_explained_in_troubleshooting() -> None:
     page = " ".join((DOCS / "troubleshooting.md").read_text(encoding="utf-8").split())
     missing = [why for _, _, why, _ in ERRORS_BY_WORD if why not in page]
     assert not missing, f"docs/troubleshooting.md does not explain {missing}"

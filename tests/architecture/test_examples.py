@@ -90,7 +90,7 @@ def _is_compound(statement: ast.stmt) -> bool:
 
 @pytest.fixture
 def quiet_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A world in which an example can neither sleep nor reach anybody."""
+    """An environment in which an example can neither sleep nor open a connection."""
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("an example sleeps or opens a connection: use FakeClock, a stand-in")
@@ -117,13 +117,13 @@ def test_every_example_of_a_page_runs_and_gives_what_it_shows(
         runner.run(example)
 
 
-def test_the_runner_notices_a_value_that_is_not_the_one_shown() -> None:
+def test_the_runner_detects_a_value_that_differs_from_the_one_shown() -> None:
     page = "```python\n1 + 1  # → 3\n```\n"
     with pytest.raises(AssertionError, match=r"line 2 gives 2 and shows '3'"):
         Runner(ModuleType("wrong"), "wrong.md").run(examples(page)[0])
 
 
-def test_the_runner_notices_output_that_the_page_does_not_show() -> None:
+def test_the_runner_detects_output_that_the_page_does_not_show() -> None:
     page = "```python\nprint('a')\n```\n\n```text\nb\n```\n"
     with pytest.raises(AssertionError, match=r"prints \['a'\].*shows 'b'"):
         Runner(ModuleType("wrong"), "wrong.md").run(examples(page)[0])

@@ -113,7 +113,7 @@ PUBLIC_MODULES = sorted(path.stem for path in SOURCE.glob("[a-z]*.py"))
 
 @pytest.mark.parametrize("module", PUBLIC_MODULES)
 def test_public_classes_functions_and_methods_are_documented(module: str) -> None:
-    """Nothing else needs a docstring: ruff exempts private packages from its D1 rules."""
+    """Private packages need none: ruff exempts them from its D1 rules."""
     public = importlib.import_module(f"switchgear.{module}")
     exported = {name: getattr(public, name) for name in public.__all__}
     documented: dict[str, object] = {
@@ -231,7 +231,7 @@ def test_hooks_replace_no_module_of_python(switch: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_the_tests_that_are_left_to_stress_exist() -> None:
+def test_the_tests_that_run_only_under_stress_exist() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     missing = [name for name in KEPT if not any(f"def {name}(" in text for text in texts)]
     assert not missing, f"tests/depth.py names tests that are gone: {missing}"

@@ -31,7 +31,7 @@ NO_TOOLS = "[it has no tools of its own; an agent around it does]"
 # Of httpx, httpx2, openai 2 and 3, anthropic and google-genai, sync and async: the cases are parameters.
 HTTP = (
     *["five_failures_open_the_circuit_and_the_sixth_call_is_refused_without_a_request"] * 3,
-    "another_model_answers_while_the_first_one_fails_and_after_it_was_cut_off",
+    "another_model_answers_while_the_first_fails_and_while_its_circuit_is_open",
     "a_stream_belongs_to_the_call_until_its_last_byte",
     "a_cancelled_task_leaves_nothing_behind",
     NO_TOOLS,
@@ -92,7 +92,7 @@ TABLE = {
         *["failed_queries_open_the_circuit_and_the_next_one_starts_nothing"] * 3,
         "[the SDK has fallback_model]",
         "a_query_works_and_its_cost_is_settled",
-        "a_query_that_is_left_gives_back_what_it_holds",
+        "an_abandoned_query_returns_its_permit_and_reservation",
         LOOPS,
         "a_query_works_and_its_cost_is_settled",
     ),
@@ -100,7 +100,7 @@ TABLE = {
         *["five_failures_open_the_circuit_and_the_sixth_call_is_not_sent"] * 3,
         "[a tool has no substitute]",
         "[a tool has one result]",
-        "cancellation_is_no_evidence_and_leaks_no_permit",
+        "cancellation_is_not_evidence_and_leaks_no_permit",
         LOOPS,
         NO_MODEL,
     ),
@@ -111,13 +111,13 @@ TABLE = {
         "[a task has one result]",
         "a_task_that_is_revoked_while_it_probes_does_not_block_the_circuit",
         NO_TOOLS,
-        "a_task_without_budget_is_retried_when_there_is_money_again",
+        "a_task_without_budget_is_retried_when_the_budget_is_raised",
     ),
     "temporalio": (
         *["a_refused_activity_is_retried_when_the_circuit_may_admit_it"] * 3,
         "[a refused activity is retried later]",
         "[an activity has one result]",
-        "cancellation_is_no_evidence",
+        "cancellation_is_not_evidence",
         NO_TOOLS,
         NO_MODEL,
     ),
@@ -135,7 +135,7 @@ TABLE = {
         "tenacity_waits_for_the_circuit_and_succeeds",
         "[the function that is retried has one]",
         "[a function is retried, not a stream]",
-        "a_cancelled_call_is_not_retried_and_leaves_its_probe_to_the_next",
+        "a_cancelled_call_is_not_retried_and_the_next_call_probes",
         NO_TOOLS,
         NO_MODEL,
     ),
@@ -159,7 +159,7 @@ def test_each_cell_of_an_integration_names_a_test_or_why_there_is_none(name: str
     assert {cell: test for cell, test in named.items() if test not in found} == {}
 
 
-def test_every_file_of_tests_has_its_row() -> None:
+def test_every_integration_test_file_has_a_row() -> None:
     others = {
         *("agent_runs", "sdk_usage"),  # more about the same integrations
         *("ci_checks", "examples", "mcp_server"),  # what guards no calls

@@ -1,4 +1,4 @@
-"""What the command imports only when it is needed can be imported then, whatever came before."""
+"""Lazy imports of the command work in any order."""
 
 import re
 import subprocess
@@ -30,7 +30,7 @@ for target in sys.argv[1:]:
 """
 
 
-def test_every_lazy_import_of_the_command_works_as_the_first_one() -> None:
+def test_every_lazy_import_of_the_command_works_if_it_is_the_first_import() -> None:
     found: dict[str, set[str]] = {}
     for place, _ in VERBS.values():
         module, _, verb = place.partition(".")

@@ -61,7 +61,7 @@ settings.load_profile("patient")
 
 
 def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
-    """What a command prints that finds the copy instead of the package."""
+    """The output of a command that imports the copy instead of the package."""
     environment = {
         **os.environ,
         "HOME": str(package.parents[1] / "home"),
@@ -84,7 +84,7 @@ def run(package: Path, cwd: Path, *words: str, stdin: str = "") -> str:
 
 
 def insert(file: Path, place: str, text: str, *, before: bool = False) -> None:
-    """Insert a text behind a place in a file, or before it."""
+    """Insert a text after a position in a file, or before it."""
     old = file.read_text()
     assert old.count(place) == 1, f"{file.name} has {old.count(place)} of {place!r}"
     file.write_text(old.replace(place, text + place if before else place + text))
@@ -160,7 +160,7 @@ print(breaker.state)
     assert run(package, tmp_path, sys.executable, "-c", script).strip().endswith("open")
 
 
-def test_the_laws_of_detectors_hold_for_the_one_of_the_recipe(
+def test_the_detector_of_the_recipe_obeys_the_laws_of_detectors(
     package: Path, tmp_path: Path
 ) -> None:
     (package / "_detectors" / "total_failures.py").write_text(code("Add a detector", "python")[0])

@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Path:
 def ask(
     project: Path, data: dict[str, Any], limit: Callable[[], None] | None = None, **env: str
 ) -> tuple[dict[str, Any], float]:
-    """What the hook answers, and how many seconds it took."""
+    """The answer of the hook, and the seconds that it took."""
     began_s = time.monotonic()
     done = subprocess.run(
         command(project),
@@ -73,7 +73,7 @@ def decision(told: dict[str, Any]) -> str:
 
 
 def holds(project: Path, limit: Callable[[], None] | None = None, **env: str) -> None:
-    """The rules hold and the circuits are left to `on_trouble`, each in time."""
+    """Check that the rules apply and `on_trouble` decides about circuits, each in time."""
     told, seconds = ask(project, before("Bash", FORBIDDEN), limit, **env)
     assert decision(told) == "deny"
     assert "rule deletes/outside: /etc" in told["hookSpecificOutput"]["permissionDecisionReason"]
@@ -85,7 +85,7 @@ def holds(project: Path, limit: Callable[[], None] | None = None, **env: str) ->
 
 
 def ready(project: Path, on_trouble: str = "admit") -> Path:
-    """A project whose configuration is compiled and whose store is begun."""
+    """A project with a compiled configuration and an existing store."""
     write_config(project / "switchgear.yaml", f"hooks: {{on_trouble: {on_trouble}}}\n")
     for number in range(2):
         assert ask(project, before("Bash", HARMLESS, f"r{number}"))[0] == {}
@@ -216,7 +216,7 @@ def _folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [_fifo, _loop, _folder], ids=["fifo", "loop of links", "folder"])
-def test_something_else_in_the_place_of_the_store_admits_nothing_that_a_rule_forbids(
+def test_a_store_path_that_is_not_a_database_admits_nothing_that_a_rule_forbids(
     project: Path, make: Callable[[Path], None]
 ) -> None:
     file = ready(project)
@@ -300,7 +300,7 @@ def test_a_configuration_that_never_ends_admits_nothing(project: Path) -> None:
     assert time.monotonic() - began_s < IN_TIME_S
 
 
-def test_news_that_are_locked_block_nothing(project: Path) -> None:
+def test_a_locked_log_of_undecided_calls_delays_nothing(project: Path) -> None:
     ready(project)
     news = project / ".switchgear" / "hooks-undecided.log"
     news.write_text("1 claude-code something\n")
@@ -341,7 +341,7 @@ def test_a_compiled_configuration_that_lacks_parts_is_rebuilt(project: Path) -> 
 @pytest.mark.parametrize(
     "text", ["rules: {own: [}", "nonsense: 1\n", "\0", "circuits: 7\n", "a: &a [*a]\n"]
 )
-def test_the_built_in_rules_hold_where_no_configuration_could_ever_be_read(
+def test_the_built_in_rules_apply_if_no_configuration_was_ever_readable(
     project: Path, text: str
 ) -> None:
     own = project.parent / ".config" / "switchgear" / "switchgear.yaml"
@@ -357,7 +357,7 @@ def test_the_built_in_rules_hold_where_no_configuration_could_ever_be_read(
         assert "the built-in rules apply" in told["systemMessage"]
 
 
-def test_the_last_configuration_that_could_be_read_holds_until_the_next_can_be(
+def test_the_last_readable_configuration_applies_until_the_next_readable_one(
     project: Path,
 ) -> None:
     config = project.parent / ".config" / "switchgear" / "switchgear.yaml"

@@ -25,7 +25,7 @@ TIMEOUT_S = 0.3
 
 
 class Site:
-    """A panel on a server, a panel on another machine, and what the sinks of the first heard."""
+    """A panel on a server, a panel on another machine, and the events that the first one's sinks received."""
 
     def __init__(self, url: str, direct_url: str | None = None) -> None:
         self.heard: list[Event] = []
@@ -43,7 +43,7 @@ class Site:
         return found.circuit
 
     def is_back(self) -> bool:
-        """Look now and then, as calls do; true once the store has heard everything."""
+        """Check repeatedly, as calls do; true once the store has received everything."""
         self.breaker.refresh()
         return not self.panel.store.is_lost
 
@@ -141,7 +141,7 @@ def test_failed_over_to_a_replica() -> None:
         live_through(place, fail_over, lambda: None)
 
 
-def test_what_others_did_meanwhile_is_learnt_when_the_way_is_free_again(
+def test_changes_of_other_processes_arrive_when_the_connection_is_restored(
     redis_server: Server,
 ) -> None:
     with (
@@ -197,7 +197,7 @@ def test_closed_successful_calls_send_no_command(redis_server: Server) -> None:
         assert place.stored().totals.succeeded == calls + 1
 
 
-def test_an_idle_process_gives_back_what_a_restarted_server_has_lost(
+def test_an_idle_process_restores_what_a_restarted_server_has_lost(
     redis_server: Server,
 ) -> None:
     with site(redis_server.url) as place:
@@ -232,7 +232,7 @@ def took_s(work: Callable[[], object]) -> float:
     return time.monotonic() - started_s
 
 
-def test_a_server_that_was_always_silent_is_waited_for_once(redis_server: Server) -> None:
+def test_a_server_that_never_answered_costs_one_timeout(redis_server: Server) -> None:
     redis_server.pause()
     try:
         panel = Panel(redis_server.url, operator_token_sha256="0" * 64)
@@ -257,7 +257,7 @@ def test_a_server_that_was_always_silent_is_waited_for_once(redis_server: Server
         redis_server.resume()
 
 
-def test_a_server_that_was_always_silent_does_not_stop_the_event_loop(
+def test_a_server_that_never_answered_does_not_block_the_event_loop(
     redis_server: Server,
 ) -> None:
     redis_server.pause()

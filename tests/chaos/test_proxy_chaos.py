@@ -57,7 +57,7 @@ def stream_until(release: threading.Event) -> object:
     return speak
 
 
-def test_an_upstream_that_is_killed_mid_stream_is_charged_for_what_came_and_no_more() -> None:
+def test_an_upstream_that_is_killed_mid_stream_is_charged_for_the_received_part_only() -> None:
     def speak(client: socket.socket, _: Heard) -> None:
         client.sendall(HEAD + message_stream(cut=True))
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -306,7 +306,7 @@ def _answers(proxy: ProxyProcess) -> bool:
 
 
 def _locked(place: Path) -> "subprocess.Popen[str]":
-    """A process that holds the file of the store, so that nobody else can write."""
+    """A process that locks the file of the store, so that no other process can write."""
     code = (
         "import sqlite3, sys, time\n"
         f"c = sqlite3.connect({str(place)!r}, isolation_level=None)\n"

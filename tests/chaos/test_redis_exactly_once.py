@@ -85,7 +85,7 @@ def test_an_interrupt_at_any_moment_of_a_report_never_counts_it_twice(server: Se
     assert counted[-1] == 3
 
 
-def test_an_interrupt_behind_the_script_counts_the_report_once(
+def test_an_interrupt_after_the_script_counts_the_report_once(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has counted it, and the thread is interrupted before it learns that."""
@@ -165,7 +165,7 @@ def _refreshed(panel: Panel, breaker: object) -> bool:
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut"])
-def test_four_failures_whose_replies_are_all_lost_do_not_open_a_circuit_of_five(
+def test_four_failures_whose_replies_are_lost_do_not_open_a_circuit_with_threshold_five(
     server: Server, fault: str
 ) -> None:
     with store_behind(server) as (store, proxy):
@@ -298,7 +298,7 @@ def _receipts(server: Server) -> int:
 
 
 def _told(store: RedisStore, message: Record = FAILED, key: str = "api") -> None:
-    """Tell it until it is heard, as a sender does that knows what is in doubt."""
+    """Send it until it is confirmed, as a sender does that knows which messages are in doubt."""
     in_doubt: str | None = None
     for _ in range(20):
         try:
@@ -353,9 +353,7 @@ def test_the_same_holds_for_tasks(server: Server, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["duplicate", *STALE])
-def test_two_writers_are_counted_once_whichever_reply_is_not_theirs(
-    server: Server, fault: str
-) -> None:
+def test_two_writers_whose_replies_are_swapped_are_counted_once(server: Server, fault: str) -> None:
     for position in range(30):
         key = f"api {position}"
         with store_behind(server) as (one, proxy), store_behind(server) as (two, _):
@@ -375,7 +373,7 @@ def test_two_writers_are_counted_once_whichever_reply_is_not_theirs(
 
 
 @pytest.mark.parametrize("fault", STALE)
-def test_what_is_read_is_what_was_requested(server: Server, fault: str) -> None:
+def test_a_read_returns_the_requested_value(server: Server, fault: str) -> None:
     with store_behind(server) as (store, proxy):
         for key, count in (("a", 1), ("b", 2)):
             for _ in range(count):
@@ -401,7 +399,7 @@ def test_what_is_read_is_what_was_requested(server: Server, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["cut", *STALE])
-def test_a_note_is_written_once_whichever_reply_is_not_its_own(server: Server, fault: str) -> None:
+def test_a_note_whose_reply_is_swapped_is_written_once(server: Server, fault: str) -> None:
     def count(inside: Transaction) -> None:
         inside.note = str(int(inside.note or 0) + 1)
 
@@ -438,7 +436,7 @@ def test_an_amendment_whose_reply_is_lost_is_made_once(server: Server, fault: st
 
 
 def _crew(store_of: Callable[[], RedisStore], threads: int, each: int, deadline_s: float) -> int:
-    """Tell failures from several stores at once, each until it is heard; how many."""
+    """Record failures from several stores at once, each until it is confirmed; their number."""
     sent = [0] * threads
 
     def work(index: int) -> None:
@@ -468,7 +466,7 @@ def _crew(store_of: Callable[[], RedisStore], threads: int, each: int, deadline_
 
 
 def _panels(store_of: Callable[[], RedisStore], panels: int, each: int, deadline_s: float) -> int:
-    """The same over panels, which go on while the store is gone and tell it later."""
+    """The same over panels, which continue while the store is unavailable and save the results later."""
     sent = [0] * panels
 
     def work(index: int) -> None:
@@ -539,7 +537,7 @@ def test_the_sum_sent_is_the_sum_counted_while_connections_are_killed(server: Se
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_the_sum_sent_is_the_sum_counted_while_the_server_is_stopped_now_and_then(
+def test_the_sum_sent_is_the_sum_counted_while_the_server_is_suspended_repeatedly(
     server: Server,
 ) -> None:
     stop = threading.Event()

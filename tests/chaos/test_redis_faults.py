@@ -71,7 +71,7 @@ def test_a_killed_server_is_unreachable_at_once_and_used_again_when_it_is_back(
     assert store.now_s() >= before_s
 
 
-def test_tasks_are_recorded_as_quickly(server: Server, store: RedisStore) -> None:
+def test_tasks_are_recorded_as_quickly_as_threads(server: Server, store: RedisStore) -> None:
     async def main() -> None:
         await store.aapply("api", POLICY, SUCCEEDED, store.now_s())
         server.kill()
@@ -123,7 +123,7 @@ def test_a_server_that_restarts_empty_gets_an_open_circuit_back(
     newcomer.close()
 
 
-def test_a_frozen_server_is_given_up_in_time_and_used_again_when_it_thaws(
+def test_a_frozen_server_times_out_and_is_used_again_when_it_thaws(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)
@@ -148,7 +148,7 @@ def test_a_frozen_server_is_given_up_in_time_and_used_again_when_it_thaws(
     assert found.circuit.totals.succeeded == 2, "what was given up is not done when it thaws"
 
 
-def test_a_network_that_swallows_everything_is_a_server_that_does_not_answer(
+def test_a_network_that_drops_all_packets_counts_as_an_unreachable_server(
     server: Server,
 ) -> None:
     with Proxy(server.port) as proxy:
@@ -231,7 +231,7 @@ def test_a_cluster_that_moves_the_circuits_to_another_node_is_followed() -> None
         store.close()
 
 
-def test_a_server_whose_clock_was_set_is_believed(server: Server, store: RedisStore) -> None:
+def test_a_change_of_the_server_clock_is_followed(server: Server, store: RedisStore) -> None:
     tell(store)
     for set_s in (-3600.0, 3600.0):
         asked_s = time.monotonic()

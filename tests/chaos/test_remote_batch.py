@@ -46,7 +46,7 @@ def chain(count: int) -> list[dict[str, object]]:
 
 
 def suspend_until_delivered_again(hosts: Hosts, name: str, batch: subprocess.Popen[bytes]) -> None:
-    """Suspend a worker that has a message, until the broker has delivered it to another one."""
+    """Suspend a worker that has a message, until the broker has delivered the message to another worker."""
     worker = hosts.workers[name]
     while True:
         worker.send_signal(signal.SIGSTOP)
@@ -107,7 +107,7 @@ def test_every_task_takes_effect_once_while_workers_are_killed(hosts: Hosts) -> 
             hosts.branch_file(result["batch"], task["name"], f"t-{earlier}.txt")
 
 
-def test_a_killed_batch_adopts_what_workers_did_meanwhile(hosts: Hosts) -> None:
+def test_a_killed_batch_adopts_what_workers_did_in_the_meantime(hosts: Hosts) -> None:
     hosts.write_tasks(chain(2), parallel=2)
     batch = hosts.start_batch()
     try:

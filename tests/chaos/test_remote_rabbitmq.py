@@ -28,7 +28,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 
 
 @pytest.mark.stress
-def test_a_task_that_outlasts_the_patience_of_the_broker_takes_effect_once(hosts: Hosts) -> None:
+def test_a_task_that_outlasts_the_timeout_of_the_broker_takes_effect_once(hosts: Hosts) -> None:
     agent = hosts.agent.rpartition(" ")[0] + f" {3 * ACKNOWLEDGE_S}"
     hosts.write_tasks([{"name": "t-0", "task": "write t-0.", "agent_cmd": agent}], budget=10)
     hosts.start_worker("one", "--", "--loglevel", "INFO")

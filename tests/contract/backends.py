@@ -24,7 +24,7 @@ atexit.register(_servers.close)
 
 
 class Backend:
-    """One empty place. `open` gives a handle on it; all handles share what is remembered."""
+    """One empty store. `open` returns a handle on it; all handles share its content."""
 
     def __init__(self, make: Callable[..., Store]) -> None:
         self._make = make

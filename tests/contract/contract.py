@@ -125,7 +125,7 @@ class StoreContract(KeepingContract, TransactionContract):
         assert circuit.phase is Phase.CLOSED
         assert EventKind.HOLD_ENDED in {event.kind for event in events}
 
-    def test_asking_a_calm_circuit_writes_nothing(self, store: Store) -> None:
+    def test_acquiring_from_a_calm_circuit_writes_nothing(self, store: Store) -> None:
         assert store.apply("api", POLICY, Acquire(), NOW_S).verdict.admitted
         assert store.get("api") is None, "asking must not make a circuit exist"
         tell(store, "api", OK)
@@ -149,13 +149,13 @@ class StoreContract(KeepingContract, TransactionContract):
         assert done.circuit.seen_s == NOW_S
         assert not store.apply("api", POLICY, Acquire(), NOW_S - 3600.0).verdict.admitted
 
-    def test_circuits_do_not_meet(self, store: Store) -> None:
+    def test_circuits_do_not_affect_each_other(self, store: Store) -> None:
         tell(store, "one", FAILED, FAILED, FAILED)
         assert not store.apply("one", POLICY, Acquire(), NOW_S).verdict.admitted
         assert store.apply("two", POLICY, Acquire(), NOW_S).verdict.admitted
 
     @pytest.mark.parametrize("name", STRANGE_NAMES)
-    def test_any_name_is_a_name(self, store: Store, name: str) -> None:
+    def test_any_text_is_a_valid_circuit_name(self, store: Store, name: str) -> None:
         tell(store, name, FAILED, FAILED, FAILED)
         found = store.get(name)
         assert found is not None
@@ -164,7 +164,7 @@ class StoreContract(KeepingContract, TransactionContract):
         assert [entry.event.circuit for entry in store.events()] == [name]
 
     @pytest.mark.parametrize("error", ["half a \ud83d", "nul \x00", "line\nline", 'a "quote" \\'])
-    def test_any_text_of_an_error_comes_back(self, store: Store, error: str) -> None:
+    def test_any_error_text_is_restored(self, store: Store, error: str) -> None:
         tell(store, "api", Record(Signal(ok=False, error=error)))
         found = store.get("api")
         assert found is not None
@@ -177,7 +177,7 @@ class StoreContract(KeepingContract, TransactionContract):
             store.apply("api", policy, Record(Signal(ok=False, error="boom")), NOW_S)
         assert store.apply("api", policy, FAILED, NOW_S).circuit.totals.failed == 2
 
-    def test_a_changed_policy_takes_over_the_evidence_that_it_can_read(self, store: Store) -> None:
+    def test_a_changed_policy_keeps_the_evidence_that_it_can_read(self, store: Store) -> None:
         tell(store, "api", FAILED, FAILED)
         wider = Policy([FailureRate(window=4), ConsecutiveFailures(threshold=4)])
         assert store.apply("api", wider, FAILED, NOW_S).circuit.phase is Phase.CLOSED
@@ -204,7 +204,7 @@ class StoreContract(KeepingContract, TransactionContract):
 
         assert asyncio.run(three_failures()) is Phase.OPEN
 
-    def test_what_a_cancelled_task_reports_is_counted_once(self, backend: Backend) -> None:
+    def test_the_result_of_a_cancelled_task_is_counted_once(self, backend: Backend) -> None:
         store, calm = backend.open(), Policy([ConsecutiveFailures(threshold=1000)])
 
         async def report(steps: int) -> None:
@@ -267,7 +267,7 @@ class StoreContract(KeepingContract, TransactionContract):
         assert totals.cost_micros == 1400
         assert numbers(handles[1].events()) == list(range(1, found.circuit.event_seq + 1))
 
-    def test_the_clock_of_a_store_is_the_one_it_was_given(self, backend: Backend) -> None:
+    def test_a_store_uses_the_clock_that_was_passed_to_it(self, backend: Backend) -> None:
         assert backend.open(clock=lambda: 12.5).now_s() == 12.5
 
     # The rest
@@ -284,7 +284,7 @@ class StoreContract(KeepingContract, TransactionContract):
         assert all(isinstance(text, str) for pair in facts.items() for text in pair)
         assert store.label
 
-    def test_closing_twice_is_closing_once(self, backend: Backend) -> None:
+    def test_closing_twice_is_allowed(self, backend: Backend) -> None:
         store = backend.open()
         tell(store, "api", OK)
         store.close()

@@ -1,4 +1,4 @@
-"""What every store promises of what it has kept: found, followed, moved, forgotten. Part of the contract."""
+"""What every store promises about saved circuits and events: search, streams, import, removal. Part of the contract."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class KeepingContract:
 
     # Events
 
-    def test_events_come_in_order_and_continue_behind_a_cursor(self, store: Store) -> None:
+    def test_events_come_in_order_and_continue_after_a_cursor(self, store: Store) -> None:
         for mode in (Mode.HELD_OPEN, Mode.SHADOW, Mode.AUTO):
             tell(store, "one", hold(mode))
             tell(store, "two", hold(mode))
@@ -65,7 +65,9 @@ class KeepingContract:
         with pytest.raises(ValueError, match=r"^after is .*: it must be a cursor of this stream$"):
             store.events(after=after)
 
-    def test_events_are_limited_from_the_right_end(self, store: Store) -> None:
+    def test_a_limit_returns_the_newest_events_or_the_next_after_a_cursor(
+        self, store: Store
+    ) -> None:
         for mode in (Mode.HELD_OPEN, Mode.SHADOW, Mode.HELD_CLOSED, Mode.AUTO):
             tell(store, "api", hold(mode))
         first = store.events(limit=4)[0]
@@ -85,7 +87,7 @@ class KeepingContract:
         newest = store.events(glob="op/*", limit=1)
         assert [entry.event.circuit for entry in newest] == ["op/npm"]
 
-    def test_every_field_of_an_event_comes_back(self, store: Store) -> None:
+    def test_every_field_of_an_event_is_restored(self, store: Store) -> None:
         tell(store, "api", FAILED, FAILED)
         done = store.apply("api", POLICY, FAILED, NOW_S)
         assert done.events[0].retry_after_s == 10.0
@@ -104,7 +106,7 @@ class KeepingContract:
 
     # Moving in and out
 
-    def test_a_circuit_is_taken_over_unless_as_new_a_one_is_here(self, backend: Backend) -> None:
+    def test_a_circuit_is_imported_unless_the_stored_one_is_as_new(self, backend: Backend) -> None:
         store = backend.open()
         tell(store, "api", FAILED)
         here = store.get("api")

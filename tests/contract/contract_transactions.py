@@ -1,4 +1,4 @@
-"""What every store promises of several messages and a note at once. Part of the contract."""
+"""What every store promises about several messages and a note in one transaction. Part of the contract."""
 
 import time
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class TransactionContract:
         assert numbers(store.events()) == [1, 2]
         assert store.apply("api", POLICY, hold(Mode.AUTO), store.now_s()).events[0].seq == 3
 
-    def test_what_a_transaction_saw_and_what_is_recorded_later_add_up(self, store: Store) -> None:
+    def test_a_transaction_and_later_records_add_up(self, store: Store) -> None:
         for _ in range(3):
             store.transact("a", lambda inside: inside.apply("api", POLICY, OK))
             store.apply("api", POLICY, OK, store.now_s())
@@ -87,7 +87,7 @@ class TransactionContract:
         store.vacuum(keep_events=10, idle_s=1e6, now_s=store.now_s())
         assert store.transact("a", lambda inside: inside.note) == "kept"
 
-    def test_one_caller_at_a_time_has_a_note(self, backend: Backend) -> None:
+    def test_one_caller_at_a_time_holds_a_note(self, backend: Backend) -> None:
         stores = [backend.open() for _ in range(4)]
 
         def count(store: Store) -> Callable[[], None]:

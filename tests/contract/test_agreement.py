@@ -64,7 +64,7 @@ SCRIPTS = st.lists(
 
 
 class Conversation:
-    """The same messages to several stores; a tell under `Permit(0)` uses the last one granted."""
+    """The same messages to several stores; a record under `Permit(0)` uses the last permit issued."""
 
     def __init__(self, stores: list[Store]) -> None:
         self.stores = stores
@@ -88,7 +88,7 @@ class Conversation:
         return done.verdict, dump_circuit(policy, done.circuit), done.events
 
     def remember_alike(self) -> None:
-        """What is read back is the same, too."""
+        """Check that all stores return the same content."""
         first, *others = [self._memory(store) for store in self.stores]
         for other in others:
             assert other == first
@@ -122,7 +122,7 @@ def test_a_store_returns_the_same_results_as_memory(
 
 
 @pytest.mark.parametrize("place", [place for place in BACKENDS if place != "memory"])
-def test_two_handles_that_take_turns_are_one_store(place: str, tmp_path: Path) -> None:
+def test_two_handles_used_in_turn_behave_as_one_store(place: str, tmp_path: Path) -> None:
     chance = random.Random(7)
     with ExitStack() as places:
         alone = places.enter_context(BACKENDS["memory"](tmp_path)).open()

@@ -44,7 +44,7 @@ def test_a_reader_begins_with_the_oldest_and_continues_where_it_was(backend: Bac
     assert heard == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_what_could_not_be_done_is_done_again_and_the_rest_after_it(backend: Backend) -> None:
+def test_a_failed_event_is_retried_before_the_ones_after_it(backend: Backend) -> None:
     heard: list[int] = []
 
     with Panel(backend.open()) as panel:
@@ -64,7 +64,7 @@ def test_what_could_not_be_done_is_done_again_and_the_rest_after_it(backend: Bac
     assert heard == [1, 2, 3, 4]
 
 
-def test_while_it_is_somebodys_turn_the_others_wait(backend: Backend) -> None:
+def test_while_one_process_has_the_lease_the_others_wait(backend: Backend) -> None:
     with Panel(backend.open()) as panel:
         events(panel, 1, 1)
         mine, other = OutboxPlace(panel, "reader", "me"), OutboxPlace(panel, "reader", "you")

@@ -42,7 +42,7 @@ class LedgerContract:
         assert ledger.value("shelf", "key") == 7
         assert list(ledger.lines("shelf", "key")) == [[3, 3], [7, 4]]
 
-    def test_shelves_and_keys_do_not_meet(self, ledger: Ledger) -> None:
+    def test_shelves_and_keys_do_not_affect_each_other(self, ledger: Ledger) -> None:
         for key in ("b", "a", "ü*?[x] 🙂", "a:b", 'with "quotes"'):
             ledger.amend("one", key, add(1))
         ledger.amend("other", "a", add(5))
@@ -69,17 +69,17 @@ class LedgerContract:
             ledger.amend("shelf", "key", fail)
         assert ledger.amend("shelf", "key", add(1)) == 4
 
-    def test_the_time_is_the_stores(self, backend: Backend) -> None:
+    def test_an_amendment_uses_the_time_of_the_store(self, backend: Backend) -> None:
         ledger = ledger_of(backend.open(clock=lambda: 1234.5))
         told = ledger.amend("shelf", "key", lambda _, now_s: Amended(now_s))
         assert told == ledger.now_s() == 1234.5
 
-    def test_more_lines_than_a_page(self, ledger: Ledger) -> None:
+    def test_lines_beyond_a_page_are_read(self, ledger: Ledger) -> None:
         lines = tuple(range(2500))
         ledger.amend("shelf", "key", lambda _, __: Amended(None, 1, lines))
         assert tuple(ledger.lines("shelf", "key")) == lines
 
-    def test_no_other_writer_comes_in_between(self, backend: Backend) -> None:
+    def test_no_other_writer_interrupts_an_amendment(self, backend: Backend) -> None:
         ledgers = [ledger_of(backend.open()) for _ in range(4)]
 
         def often(ledger: Ledger) -> None:
@@ -94,7 +94,7 @@ class LedgerContract:
         ledger_of(backend.open()).amend("shelf", "key", add(3))
         assert ledger_of(backend.open()).value("shelf", "key") == 3
 
-    def test_budgets_live_in_it(self, backend: Backend) -> None:
+    def test_the_ledger_stores_budgets(self, backend: Backend) -> None:
         one, other = (Budgets(ledger_of(backend.open())) for _ in range(2))
         one.open("team", 100)
         reservation = one.reserve("team", 60)

@@ -19,7 +19,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("place", BACKENDS)
-def test_a_name_that_not_every_store_can_keep_is_refused_by_each(
+def test_a_name_that_some_store_cannot_save_is_refused_by_every_store(
     place: str, tmp_path: Path
 ) -> None:
     with BACKENDS[place](tmp_path) as backend, Panel(backend.open()) as panel:
@@ -40,7 +40,7 @@ def test_a_name_that_not_every_store_can_keep_is_refused_by_each(
 
 
 @pytest.mark.parametrize("place", BACKENDS)
-def test_the_longest_name_of_wide_letters_is_kept(place: str, tmp_path: Path) -> None:
+def test_the_longest_name_of_multi_byte_characters_is_accepted(place: str, tmp_path: Path) -> None:
     with BACKENDS[place](tmp_path) as backend, Panel(backend.open()) as panel:
         name = "🙂" * LONGEST_NAME
         panel.breaker(name, POLICY).record(Signal(ok=False))

@@ -120,7 +120,7 @@ def test_the_seal_itself_needs_the_token(store: Store) -> None:
     assert Panel(store, token=TOKEN).store.set_operator_digest(None, instead_of=DIGEST)
 
 
-def test_taking_over_a_closed_circuit_from_elsewhere_needs_the_token(store: Store) -> None:
+def test_importing_a_closed_circuit_needs_the_token(store: Store) -> None:
     found = store.get(NAME)
     assert found is not None
     closed = POLICY.start(NAME, store.now_s())._replace(version=found.circuit.version + 100)
@@ -147,7 +147,7 @@ def test_limits_of_budgets_and_locks_of_others_need_the_token(store: Store) -> N
     assert operator.locks.break_lock("staging-db")
 
 
-def test_a_store_without_a_seal_takes_overrides_as_before(tmp_path: Path) -> None:
+def test_a_store_without_a_seal_accepts_overrides_without_a_token(tmp_path: Path) -> None:
     with backends.BACKENDS["sqlite"](tmp_path) as backend:
         store = backend.open()
         store.apply(NAME, POLICY, Record(Signal(ok=False)), store.now_s())

@@ -1,4 +1,4 @@
-"""Scripts, logins, sockets, loops and forks: how a Redis server is talked to, seen on a real one."""
+"""Scripts, logins, sockets, event loops and forks, with a real Redis server."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(
     assert tell(store).totals.failed == 2
 
 
-def test_a_url_brings_tls_and_a_password(tmp_path: Path) -> None:
+def test_a_url_may_set_tls_and_a_password(tmp_path: Path) -> None:
     made = servers.certificates.made_in(tmp_path)
     with (
         running("--requirepass", "s3cr3t/@:") as server,
@@ -55,7 +55,7 @@ def test_a_wrong_or_missing_password_is_reported_and_never_shown(login: str) -> 
         assert "wr0ng" not in text
 
 
-def test_a_socket_file_serves_as_well(tmp_path: Path) -> None:
+def test_a_socket_file_works_too(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with running("--unixsocket", str(path)):
         store = RedisStore(f"unix://{path}")
@@ -94,7 +94,7 @@ def test_close_closes_the_connections_of_a_running_loop(server: Server, store: R
 
 
 @pytest.mark.filterwarnings("ignore:This process.*fork:DeprecationWarning")
-def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
+def test_a_forked_child_uses_its_own_connections(store: RedisStore) -> None:
     tell(store, SUCCEEDED)
     store.on_change(lambda _: None)
     eventually(lambda: store.refresh_s is None, "pushes arrive")
@@ -142,7 +142,7 @@ def test_a_connection_that_the_server_has_closed_is_replaced_before_it_is_used(
     assert receipts == 1, "of the last message: none was in doubt"
 
 
-def test_threads_that_begin_at_the_same_time_share_one_client(
+def test_threads_that_start_at_the_same_time_share_one_client(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The redis package closes the connections of a client that nothing refers to."""

@@ -1,4 +1,4 @@
-"""What a Redis server holds that cannot be read, or does not take, seen on a real one."""
+"""Unreadable data in a real Redis server, and writes that it rejects."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_a_strict_circuit_whose_state_is_unreadable_is_held_open(
     assert done.circuit.mode is Mode.HELD_OPEN
 
 
-def test_state_of_a_newer_switchgear_is_left_alone(server: Server, store: RedisStore) -> None:
+def test_state_of_a_newer_switchgear_is_left_unchanged(server: Server, store: RedisStore) -> None:
     tell(store)
     value = json.loads(server.say("GET", KEY).split("\r\n")[1])
     for change in ({"format": 2}, {"circuit": {**value["circuit"], "schema": 99}}):

@@ -75,7 +75,7 @@ def server() -> Iterator[Server]:
 
 
 @given(raw=rubbish)
-def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, raw: bytes) -> None:
+def test_any_stored_state_is_read_or_set_aside_with_an_event(server: Server, raw: bytes) -> None:
     server.say("FLUSHALL")
     store = RedisStore(server.url, timeout_s=60.0)
     client = store._clients.blocking()
@@ -94,7 +94,7 @@ def test_any_stored_state_is_read_or_kept_beside_with_an_event(server: Server, r
 
 
 @given(entries=st.lists(rubbish, min_size=1, max_size=5, unique=True))
-def test_any_rubbish_in_the_queue_is_passed_over(server: Server, entries: list[bytes]) -> None:
+def test_any_garbage_in_the_queue_is_skipped(server: Server, entries: list[bytes]) -> None:
     server.say("FLUSHALL")
     store = RedisStore(server.url, timeout_s=60.0)
     store.apply("api", POLICY, FAILED, store.now_s())

@@ -57,7 +57,7 @@ def as_user(url: str) -> str:
 
 
 def do_everything(url: str) -> None:
-    """Each thing that a store does, on a server that is otherwise empty."""
+    """Every operation of a store, on a server that is otherwise empty."""
     store = RedisStore(url)
     with Panel(store, operator_token_sha256="0" * 64) as panel:
         breaker = panel.breaker("api", POLICY)
@@ -83,7 +83,7 @@ def do_everything(url: str) -> None:
 
 
 def gives_up(store: RedisStore) -> Generator[Call, Any, None]:
-    """What a client does that nobody answers in time."""
+    """What a client does when its message times out."""
     mail = Mail(store._protocol.known.token(), FAILED, 0.0, "")
     yield store._protocol._withdrawal("api", mail)
 
@@ -114,7 +114,7 @@ def site(kind: str) -> Iterator[tuple[str, list[Server], tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("kind", ["server", "cluster"])
-def test_what_is_documented_is_enough_and_nothing_of_it_too_much(kind: str) -> None:
+def test_the_documented_permissions_are_sufficient_and_necessary(kind: str) -> None:
     with site(kind) as (url, nodes, commands):
         make_user(nodes, commands)
         do_everything(as_user(url))
@@ -122,7 +122,7 @@ def test_what_is_documented_is_enough_and_nothing_of_it_too_much(kind: str) -> N
         assert {command.split("|")[0] for command in commands} - used(nodes) == set()
 
 
-def test_a_missing_permission_is_reported_with_all_that_are_needed() -> None:
+def test_a_missing_permission_is_reported_with_all_required_ones() -> None:
     with running() as server:
         make_user([server], [command for command in COMMANDS if command != "XADD"])
         store = RedisStore(as_user(server.url))
@@ -133,7 +133,7 @@ def test_a_missing_permission_is_reported_with_all_that_are_needed() -> None:
         store.close()
 
 
-def test_the_documentation_lists_the_same() -> None:
+def test_the_documentation_lists_the_same_permissions() -> None:
     rules = DOCS.read_text()
     needed = " ".join(f"+{command.lower()}" for command in COMMANDS)
     more = " ".join(f"+{command.lower()}" for command in CLUSTER_COMMANDS)

@@ -32,7 +32,7 @@ INBOX = "{switchgear}:inbox:api"
 
 
 class Private(ConsecutiveFailures):
-    """A detector that only its owner's process knows."""
+    """A detector whose class exists only in one process."""
 
     __slots__ = ()
     kind = "private_to_the_owner"
@@ -97,7 +97,7 @@ def test_an_unreadable_message_does_not_block_the_queue(server: Server, store: R
     assert server.say("LLEN", INBOX).startswith(":0")
 
 
-def test_a_message_evaluated_by_an_unknown_detector_is_folded_as_well_as_can_be(
+def test_a_message_for_an_unknown_detector_is_applied_by_the_known_ones(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)
@@ -105,7 +105,7 @@ def test_a_message_evaluated_by_an_unknown_detector_is_folded_as_well_as_can_be(
     assert tell(store).totals.failed == 1
 
 
-def test_a_detector_that_raises_on_a_dead_ones_message_does_not_block_the_queue(
+def test_a_detector_that_raises_on_the_message_of_a_dead_process_does_not_block_the_queue(
     server: Server, store: RedisStore
 ) -> None:
     store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
@@ -156,7 +156,7 @@ def test_processes_with_different_policies_share_a_queue(server: Server) -> None
         store.close()
 
 
-def test_a_long_queue_is_folded_in_bounded_parts_and_the_next_in_it_is_woken(
+def test_a_long_queue_is_applied_in_bounded_parts_and_the_next_process_is_woken(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)
@@ -167,7 +167,7 @@ def test_a_long_queue_is_folded_in_bounded_parts_and_the_next_in_it_is_woken(
     assert server.say("PTTL", f"{{switchgear}}:answer:dead-{BATCH}") > ":0", "and it fades"
 
 
-def test_a_commit_that_is_sent_twice_is_done_once(server: Server, store: RedisStore) -> None:
+def test_a_commit_that_is_sent_twice_is_applied_once(server: Server, store: RedisStore) -> None:
     tell(store)
     work = store._protocol.apply("api", POLICY, FAILED, store.now_s(), "one", again=False)
     call = work.send(None)
@@ -193,7 +193,9 @@ def test_a_message_that_is_queued_twice_waits_once(server: Server, store: RedisS
     assert server.say("LLEN", INBOX).startswith(":1")
 
 
-def test_who_joins_behind_others_does_not_read_them(server: Server, store: RedisStore) -> None:
+def test_a_process_that_joins_the_queue_does_not_read_earlier_messages(
+    server: Server, store: RedisStore
+) -> None:
     """Otherwise 200 processes that fail at once read the queue 200 times."""
     tell(store)
     left_behind(server, FAILED, FAILED)
@@ -207,7 +209,7 @@ def test_who_joins_behind_others_does_not_read_them(server: Server, store: Redis
     assert "cmdstat_lrange" not in server.say("INFO", "commandstats")
 
 
-def test_a_report_and_a_failure_of_a_crowded_circuit_take_one_round_trip(
+def test_a_report_and_a_failure_take_one_round_trip_on_a_crowded_circuit(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)
@@ -223,7 +225,9 @@ def test_a_report_and_a_failure_of_a_crowded_circuit_take_one_round_trip(
     assert "answer" not in server.say("KEYS", "*answer*").replace("answer:dead-0", "")
 
 
-def test_the_same_where_no_others_compete(server: Server, store: RedisStore) -> None:
+def test_a_report_and_a_failure_take_one_round_trip_without_competition(
+    server: Server, store: RedisStore
+) -> None:
     now_s = store.now_s()
     before = DatedRecord(now_s, Record(Signal(ok=True, count=3), None, ReportSource("a", now_s)))
     done = store.apply("api", POLICY, FAILED, now_s, before=before)
@@ -232,8 +236,8 @@ def test_the_same_where_no_others_compete(server: Server, store: RedisStore) -> 
     assert server.say("KEYS", "*receipt*").count("receipt") == 1
 
 
-def test_both_queue_again_after_a_lost_reply(server: Server) -> None:
-    """Taking back the first passes the turn to the second, which is then taken back, too."""
+def test_a_report_and_a_failure_queue_again_after_a_lost_reply(server: Server) -> None:
+    """Withdrawing the report makes the failure the first in the queue, so it is withdrawn, too."""
     with FaultyProxy(server.port) as proxy:
         store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
         tell(store)
@@ -246,7 +250,7 @@ def test_both_queue_again_after_a_lost_reply(server: Server) -> None:
         store.close()
 
 
-def test_a_detector_that_raises_on_the_first_of_both_raises_at_once(
+def test_a_detector_that_raises_on_the_report_raises_at_once(
     server: Server, store: RedisStore
 ) -> None:
     store.apply("api", TOUCHY, SUCCEEDED, store.now_s())
@@ -259,7 +263,7 @@ def test_a_detector_that_raises_on_the_first_of_both_raises_at_once(
     assert not was_committed(report), "the caller still has it"
 
 
-def test_a_detector_that_raises_on_the_second_of_both_leaves_the_first_to_the_caller(
+def test_a_detector_that_raises_on_the_failure_leaves_the_report_to_the_caller(
     server: Server, store: RedisStore
 ) -> None:
     store.apply("api", TOUCHY, SUCCEEDED, store.now_s())

@@ -27,7 +27,7 @@ from timeouts import LIMIT_S
 # How it is kept
 
 
-def test_a_closed_circuit_fades_after_the_idle_time_and_an_open_or_held_one_never(
+def test_a_closed_circuit_expires_after_the_idle_time_and_an_open_or_held_one_never(
     server: Server, store: RedisStore
 ) -> None:
     tell(store)
@@ -41,7 +41,7 @@ def test_a_closed_circuit_fades_after_the_idle_time_and_an_open_or_held_one_neve
     assert int(server.say("PTTL", KEY)[1:]) > 0
 
 
-def test_an_abandoned_circuit_is_gone_by_itself(server: Server) -> None:
+def test_an_abandoned_circuit_expires(server: Server) -> None:
     store = RedisStore(server.url, idle_s=0.05)
     tell(store, SUCCEEDED)
     eventually(lambda: store.get("api") is None, "the circuit has faded")
@@ -51,7 +51,7 @@ def test_an_abandoned_circuit_is_gone_by_itself(server: Server) -> None:
     store.close()
 
 
-def test_asking_a_closed_circuit_writes_nothing(server: Server, store: RedisStore) -> None:
+def test_acquiring_from_a_closed_circuit_writes_nothing(server: Server, store: RedisStore) -> None:
     tell(store)
     before = server.say("GET", KEY)
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_asking_a_closed_circuit_writes_nothing(server: Server, store: RedisStor
     assert server.say("GET", KEY) == before
 
 
-def test_a_changed_policy_is_written_although_the_circuit_stays(store: RedisStore) -> None:
+def test_a_changed_policy_is_written_although_the_circuit_is_unchanged(store: RedisStore) -> None:
     tell(store)
     other = Policy([ConsecutiveFailures(5)])
     tell(store, Record(Signal(count=0)), other)
@@ -101,7 +101,7 @@ def test_circuits_are_found_without_the_keys_command(server: Server, store: Redi
     assert "cmdstat_keys" not in stats
 
 
-def test_namespaces_do_not_meet(server: Server, store: RedisStore) -> None:
+def test_namespaces_do_not_affect_each_other(server: Server, store: RedisStore) -> None:
     trip(store)
     other = RedisStore(server.url, namespace="team-b")
     assert other.get("api") is None
@@ -119,7 +119,7 @@ def test_a_pickled_breaker_keeps_the_namespace_of_its_url(server: Server) -> Non
         assert list(other) == []
 
 
-def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: RedisStore) -> None:
+def test_an_imported_circuit_adds_only_missing_events(store: RedisStore) -> None:
     order = Override("ann", "again", mode=Mode.SHADOW)
     tell(store, order)
     found = store.get("api")
@@ -134,7 +134,7 @@ def test_a_circuit_taken_over_brings_only_the_events_that_are_not_here(store: Re
 # Pushes
 
 
-def test_a_trip_is_pushed_to_the_others_and_not_to_oneself(
+def test_a_trip_is_pushed_to_other_processes_and_not_to_the_sender(
     server: Server, store: RedisStore
 ) -> None:
     other = RedisStore(server.url)
@@ -158,7 +158,7 @@ def test_a_trip_is_pushed_to_the_others_and_not_to_oneself(
     assert other.refresh_s is not None
 
 
-def test_that_a_circuit_fails_is_published_once_in_a_while_not_with_each_failure(
+def test_failures_are_published_at_intervals_and_not_one_by_one(
     server: Server, store: RedisStore
 ) -> None:
     heard: list[str] = []
@@ -177,7 +177,9 @@ def test_that_a_circuit_fails_is_published_once_in_a_while_not_with_each_failure
     other.close()
 
 
-def test_what_others_do_is_pushed_to_the_breaker_and_to_the_loop_of_a_name(server: Server) -> None:
+def test_changes_of_other_processes_are_pushed_to_the_breaker_and_the_loop_of_a_name(
+    server: Server,
+) -> None:
     with Panel(server.url) as panel, Panel(server.url) as other:
         loop, breaker = panel.loop("loop/1"), panel.breaker("loop/1")
         eventually(lambda: panel.store.refresh_s is None, "pushes arrive")
@@ -186,7 +188,7 @@ def test_what_others_do_is_pushed_to_the_breaker_and_to_the_loop_of_a_name(serve
         eventually(lambda: loop.mode is breaker.mode is Mode.HELD_OPEN, "both have heard")
 
 
-def test_pushes_come_back_by_themselves_and_what_was_missed_is_read_again(
+def test_pushes_reconnect_automatically_and_missed_changes_are_read_again(
     server: Server, store: RedisStore
 ) -> None:
     with Proxy(server.port) as proxy:

@@ -23,7 +23,7 @@ STRANGE_NAMES = (
 
 
 class Broken(ConsecutiveFailures):
-    """A detector of somebody whose code has a defect."""
+    """A user-defined detector with a defect."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class Broken(ConsecutiveFailures):
 
 
 def same(policy: Policy, one: Circuit, other: Circuit) -> bool:
-    """Equal in everything that is remembered; windows may be cut into chunks differently."""
+    """Whether two states are equal; the chunks of their windows may differ."""
     return dump_circuit(policy, one) == dump_circuit(policy, other)
 
 

@@ -22,7 +22,7 @@ class Ran(NamedTuple):
 
     @property
     def told(self) -> Any:
-        """What the agent is told, as JSON values."""
+        """The reply to the agent, as JSON values."""
         return json.loads(self.stdout or "{}")
 
 
@@ -61,7 +61,7 @@ def stop_residents(state: Path) -> None:
 
 
 def hook(folder: Path, data: Any, agent: str = "claude-code") -> Ran:
-    """Run the hook with this input: bytes as they are, anything else as JSON.
+    """Run the hook with this input: bytes unchanged, any other value as JSON.
 
     A hook refuses when it takes too long. On a busy machine that tells nothing: it is run again.
     """

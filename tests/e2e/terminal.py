@@ -80,7 +80,7 @@ class Terminal:
 
     @property
     def normal(self) -> str:
-        """What was printed on the normal screen after the live one."""
+        """The text on the normal screen after the live screen."""
         return self.output.rpartition(LEAVE)[2]
 
     @property

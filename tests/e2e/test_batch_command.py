@@ -218,7 +218,7 @@ SLOW = "k = times('tries'); write(name, str(k)); (time.sleep(60) if k == 1 else 
         ("skip", ("incomplete", "skipped"), 1, 1),
     ],
 )
-def test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says(
+def test_each_timeout_policy_keeps_the_partial_work(
     project: Project, policy: str, ends: tuple[str, str], attempts: int, iterations: int
 ) -> None:
     project.tasks(a=f"timeout: 6s, on_timeout: {policy}, more_time: 30s | {SLOW}")
@@ -231,7 +231,7 @@ def test_each_timeout_policy_keeps_the_partial_work_and_does_what_it_says(
     assert len(task["runs"]) == (1 if policy == "retry" else 0)
 
 
-def test_a_retry_in_a_worktree_begins_with_a_fresh_one(project: Project) -> None:
+def test_a_retry_starts_in_a_new_worktree(project: Project) -> None:
     body = "left = pathlib.Path('half').exists(); write('half', str(left)); time.sleep(60 if times('tries') == 1 else 0); done()"
     project.tasks(a=f"worktree: true, timeout: 6s, on_timeout: retry | {body}")
     [task] = project.json()["tasks"]
@@ -263,7 +263,7 @@ def test_the_policy_on_the_command_line_overrides_that_of_the_file(project: Proj
         ("abort", 22, "waiting"),
     ],
 )
-def test_an_open_circuit_of_spawning_is_dealt_with_by_policy(
+def test_an_open_spawn_circuit_is_handled_by_the_configured_policy(
     project: Project, on_open: str, code: int, b: str
 ) -> None:
     (project.path / "switchgear.yaml").write_text(SPAWN)
@@ -480,7 +480,7 @@ def test_a_run_that_was_completed_by_hand_is_done(project: Project) -> None:
     assert project.log == ["a", "a", "b"]
 
 
-def test_what_a_killed_attempt_spent_is_remembered(project: Project) -> None:
+def test_the_cost_of_a_killed_attempt_is_kept(project: Project) -> None:
     hangs = "(here / 'up').touch(); time.sleep(60)"
     goes_on = "tell(type='result', text='more', success=None)"
     body = f"spend(0.3); write(name, str(n))\nif n == 2 and times('tries') == 1: {hangs}\n{goes_on}"
@@ -504,7 +504,7 @@ def test_the_example_of_the_page_works(project: Project) -> None:
     assert done.stdout.splitlines()[-1].endswith("done: 2 of 2 tasks done, $0.096")
 
 
-def test_of_two_resumes_of_a_batch_at_the_same_time_one_continues(project: Project) -> None:
+def test_one_of_two_concurrent_resumes_of_a_batch_continues(project: Project) -> None:
     hangs = "if times('tries') == 1: (here / 'up').touch(); time.sleep(60)\nelse: time.sleep(1); write(name, 'x'); done()"
     project.tasks(a=hangs, b=f"needs: [a] | {DONE}")
     first = project.start()
@@ -604,7 +604,7 @@ def test_work_reaches_its_branch_although_the_agent_leaves_it(
     assert project.git("show", f"{result['tasks'][0]['branch']}:a") == "x"
 
 
-def test_work_on_a_history_of_its_own_is_reported_as_missing_in_its_branch(
+def test_work_on_a_separate_history_is_reported_as_missing_in_its_branch(
     project: Project,
 ) -> None:
     words = ["git", "checkout", "-q", "--orphan", "own"]
@@ -618,7 +618,7 @@ def test_work_on_a_history_of_its_own_is_reported_as_missing_in_its_branch(
 
 
 def hang_once(project: Project, words: str) -> Path:
-    """A git that hangs the first time that it gets these words; the file with its process id."""
+    """A git that hangs the first time it gets these arguments; returns the file with its process id."""
     commands, real, pid = project.beside / "bin", shutil.which("git"), project.beside / "pid"
     commands.mkdir()
     hangs = f'mkdir "{project.beside}/once" 2>/dev/null && echo $$ > "{pid}~" && mv "{pid}~" "{pid}" && exec sleep 600'
@@ -766,7 +766,7 @@ runpy.run_module("switchgear", run_name="__main__")
 
 
 def with_defect(project: Project, where: str) -> subprocess.CompletedProcess[str]:
-    """The batch with a defect of ours right behind a step of it."""
+    """The batch with a defect of Switchgear right after one of its steps."""
     script = project.beside / "defect.py"
     script.write_text(DEFECT.format(where=where))
     words = [sys.executable, str(script)]

@@ -79,14 +79,14 @@ def test_the_user_chooses_what_to_do_about_an_open_circuit(
     assert re.search(rf"^b +{b} ", batch.seen, re.MULTILINE)
 
 
-def test_ctrl_c_ends_a_question_too(start: Start) -> None:
+def test_ctrl_c_ends_a_prompt_too(start: Start) -> None:
     batch = start(("a", "60", ", timeout: 5s"))
     batch.read_until("What now")
     batch.process.send_signal(signal.SIGINT)
     assert batch.wait() == 130, batch.output
 
 
-def test_a_table_of_the_tasks_lives_while_they_run(start: Start) -> None:
+def test_a_live_table_shows_the_running_tasks(start: Start) -> None:
     batch = start(("first", "4", ""), ("second", "0", ", needs: [first]"), terminal="xterm")
     batch.read_until("1 waiting, 1 running")
     batch.read_until("Ctrl-C: stop gracefully; Ctrl-C again: stop now; the work is kept")

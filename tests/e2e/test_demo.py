@@ -90,7 +90,7 @@ def test_an_unknown_verb_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert "No such command 'dmeo'" in done.stderr
 
 
-def test_help_and_version_answer(tmp_path: Path) -> None:
+def test_help_and_version_are_printed(tmp_path: Path) -> None:
     assert "Circuit breakers for AI agents" in switchgear("--help", home=tmp_path).stdout
     assert re.fullmatch(
         r"switchgear, version \d+\.\d+\.\d+\n", switchgear("--version", home=tmp_path).stdout

@@ -13,7 +13,7 @@ from switchgear.fleet import Fleet
 from timeouts import LIMIT_S
 
 
-def test_a_watcher_takes_a_new_configuration_keeps_the_old_one_for_a_bad_one_and_ends(
+def test_a_watcher_reloads_a_valid_configuration_ignores_an_invalid_one_and_ends(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "switchgear.yaml"

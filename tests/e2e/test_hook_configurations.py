@@ -120,7 +120,7 @@ def ask(project: Path, data: dict[str, Any]) -> tuple[int, Any, str]:
     return done.returncode, json.loads(done.stdout or b"{}"), done.stderr.decode()
 
 
-def test_most_of_what_the_pages_show_is_tried(tmp_path: Path) -> None:
+def test_most_examples_of_the_pages_are_covered(tmp_path: Path) -> None:
     valid = [name for name, case in CASES.items() if is_valid(*case, tmp_path / "x")]
     shown = [name for name in valid if ".md:" in name]
     assert len(shown) >= 20
@@ -132,7 +132,7 @@ KEPT = {"nothing", "all sections", "agents", "own rules", "glob in the middle"}
 
 
 @pytest.mark.parametrize("name", some_of(CASES, KEPT))
-def test_the_hook_answers_alike_cold_bundled_and_cached(name: str, tmp_path: Path) -> None:
+def test_the_hook_gives_the_same_answer_with_and_without_caches(name: str, tmp_path: Path) -> None:
     suffix, text = CASES[name]
     if not is_valid(suffix, text, tmp_path / "try"):
         pytest.skip("a part of a configuration, or one that is shown to be wrong")

@@ -1,4 +1,4 @@
-"""Every way out of the hook process is an answer: agents take silence, and any code but 2, for approval."""
+"""Every exit of the hook process is an answer: agents treat silence, and any exit code but 2, as approval."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def call(agent: str, args: Any, **more: Any) -> dict[str, Any]:
 
 
 def installed(project: Path, agent: str = "claude-code") -> list[str]:
-    """The command as settings hold it for events before a tool, and as the agent's shell runs it."""
+    """The command in the settings for events before a tool, run by a shell as the agent does."""
     return ["/bin/sh", "-c", shlex.join(command(project, agent)) + OR_REFUSE]
 
 
@@ -68,7 +68,7 @@ def start(words: list[str], **named: Any) -> "subprocess.Popen[bytes]":
 
 
 def refuses(agent: str, code: int | None, stdout: bytes) -> bool:
-    """Whether the agent would not call the tool; our plugins refuse whatever they cannot read."""
+    """Whether the agent would not call the tool; the plugins of Switchgear refuse every reply that they cannot read."""
     try:
         told = json.loads(stdout or b"{}")
     except ValueError:
@@ -115,7 +115,7 @@ def test_a_standard_input_that_cannot_be_read_is_refused(project: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_standard_input_that_never_closes_is_answered_when_its_json_is_whole(
+def test_an_open_standard_input_is_answered_when_its_json_is_complete(
     project: Path, agent: str
 ) -> None:
     with start(command(project, agent)) as process:
@@ -132,7 +132,7 @@ def test_a_standard_input_that_never_closes_is_answered_when_its_json_is_whole(
 
 
 @pytest.mark.stress
-def test_an_input_that_never_ends_and_is_no_json_is_refused_in_time(project: Path) -> None:
+def test_an_endless_input_that_is_not_json_is_refused_in_time(project: Path) -> None:
     for part in (b"", b'{"hook_event_name": "PreToolUse", "tool_input": {}'):
         with start(command(project)) as process:
             assert process.stdin is not None
@@ -164,7 +164,7 @@ def test_a_refusal_that_cannot_be_written_is_an_exit_code(
             assert refuses(agent, code, out)
 
 
-def test_nothing_is_written_into_a_file_that_took_the_place_of_a_closed_stream(
+def test_nothing_is_written_to_a_file_that_reuses_the_descriptor_of_a_closed_stream(
     project: Path,
 ) -> None:
     shell = ["/bin/sh", "-c", '"$@" >&- 2>&-', "sh", *command(project)]
@@ -265,7 +265,7 @@ def test_limits_of_the_process_do_not_admit(project: Path, limit: tuple[int, int
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to the limit")
 @pytest.mark.parametrize("megabytes", [24, 32, 40, 60, 120])
-def test_want_of_memory_does_not_admit(project: Path, megabytes: int) -> None:
+def test_running_out_of_memory_does_not_admit(project: Path, megabytes: int) -> None:
     hook(project, before("Bash", {"command": "make"}))
 
     def limited() -> None:
@@ -401,7 +401,7 @@ def test_a_file_of_switchgear_that_cannot_be_read_in_time_does_not_admit(
     assert b"no answer after 2 s" in err
 
 
-def test_what_a_hook_does_after_its_answer_is_not_refused(copied: Path, project: Path) -> None:
+def test_a_defect_after_the_answer_of_a_hook_refuses_nothing(copied: Path, project: Path) -> None:
     client = copied / "_hooks" / "client.py"
     text = client.read_text().replace("ALARM_S = 13\n", "ALARM_S = 7\n")
     slow = text.replace(
@@ -454,8 +454,8 @@ TWICE = [
 
 
 @pytest.mark.parametrize(("found", "instead"), TWICE, ids=[repr(pair[1]) for pair in TWICE])
-def test_a_key_that_is_there_twice_is_refused(project: Path, found: bytes, instead: bytes) -> None:
-    """Which of the values holds, readers of JSON do not agree on."""
+def test_a_duplicate_key_is_refused(project: Path, found: bytes, instead: bytes) -> None:
+    """Parsers of JSON disagree about which of the values counts."""
     raw = json.dumps(before("Bash", FORBIDDEN)).encode()
     assert raw.count(found) == 1
     ran = hook(project, raw.replace(found, instead))

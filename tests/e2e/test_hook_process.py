@@ -1,4 +1,4 @@
-"""The hook as agents run it: a process, its input, its answer, and what it leaves in the store."""
+"""The hook as agents run it: a process, its input, its answer, and its records in the store."""
 
 import json
 import os
@@ -94,7 +94,7 @@ def test_an_open_circuit_refuses_in_the_agents_own_words(project: Path) -> None:
     assert hook(project, before("Bash", {"command": "make"})) == (0, "", "")
 
 
-def test_an_attempt_to_release_oneself_is_refused(project: Path) -> None:
+def test_an_attempt_of_an_agent_to_release_its_circuit_is_refused(project: Path) -> None:
     ran = hook(project, before("Bash", {"command": "switchgear release session/s1"}))
     assert ran.told["hookSpecificOutput"]["permissionDecision"] == "deny"
     kinds = [entry.event.kind for entry in store_of(project).events()]
@@ -188,7 +188,7 @@ def test_input_that_cannot_be_read_is_refused_and_counted(project: Path) -> None
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_input_that_is_valid_and_strange_is_answered(project: Path, agent: str) -> None:
+def test_unusual_valid_input_is_answered(project: Path, agent: str) -> None:
     strange = [
         before("Bash\x1b[2J\ud800", {"command": "echo \x00 \ud800"}, "\udfff" * 50),
         before("Edit", {"file_path": ["a", {"b": None}]}, "x" * 5000),
@@ -207,7 +207,7 @@ def test_input_that_is_valid_and_strange_is_answered(project: Path, agent: str) 
 
 
 @pytest.mark.parametrize("on_trouble", ["admit", "refuse"])
-def test_what_cannot_be_read_is_refused_whatever_is_configured_about_circuits(
+def test_unreadable_input_is_refused_whatever_is_configured_about_circuits(
     project: Path, on_trouble: str
 ) -> None:
     write_config(project / "switchgear.yaml", f"hooks: {{on_trouble: {on_trouble}}}\n")
@@ -260,7 +260,7 @@ def test_a_configuration_that_cannot_be_read_is_reported_and_the_last_one_decide
     assert "on_trouble" in told["systemMessage"]
 
 
-def test_a_changed_configuration_holds_at_once(project: Path) -> None:
+def test_a_changed_configuration_takes_effect_at_once(project: Path) -> None:
     config = project / "switchgear.yaml"
     write_config(config, "circuits:\n  - {match: 'op/shell', policy: operation}\n")
     hook(project, before())
@@ -272,7 +272,7 @@ def test_a_changed_configuration_holds_at_once(project: Path) -> None:
     assert json.loads((project / ".switchgear" / "hooks.json").read_bytes())["lease_s"] == 5
 
 
-def test_a_compiled_file_that_others_could_have_written_is_not_believed(project: Path) -> None:
+def test_a_compiled_file_that_other_users_can_write_is_ignored(project: Path) -> None:
     hook(project, before())
     place = project / ".switchgear" / "hooks.json"
     forged = {**json.loads(place.read_bytes()), "rules": [], "on_trouble": "admit"}
@@ -283,7 +283,7 @@ def test_a_compiled_file_that_others_could_have_written_is_not_believed(project:
     assert place.stat().st_mode & 0o777 == 0o600
 
 
-def test_wrong_arguments_are_a_sentence(project: Path) -> None:
+def test_wrong_arguments_are_reported_in_a_sentence(project: Path) -> None:
     for words in ([], ["vim"], ["codex", "--root"], ["codex", "--rot", "x"]):
         line = [sys.executable, "-I", "-S", command(project)[3], *words]
         done = subprocess.run(line, input=b"{}", capture_output=True, check=False)
@@ -325,7 +325,7 @@ def test_no_heavy_module_is_loaded(project: Path, way: str) -> None:
         assert not [name for name in names if name.startswith(tuple(OURS_NOT))]
 
 
-def test_it_takes_no_more_than_forty_megabytes(project: Path) -> None:
+def test_a_hook_takes_at_most_forty_megabytes(project: Path) -> None:
     hook(project, before())
     program = (
         "import resource, subprocess, sys\n"
@@ -372,7 +372,7 @@ def test_the_resident_process_ends_when_a_source_changes(tmp_path: Path) -> None
         stop_residents(state)
 
 
-def test_it_needs_nothing_of_the_environment(project: Path) -> None:
+def test_a_hook_works_with_an_empty_environment(project: Path) -> None:
     done = subprocess.run(
         command(project),
         input=json.dumps(before()).encode(),

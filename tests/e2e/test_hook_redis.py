@@ -11,7 +11,7 @@ from unit.hook_calls import after, before, failed
 PUSH = {"command": "git push"}
 
 
-def test_hooks_meet_on_a_server(tmp_path: Path) -> None:
+def test_hooks_share_circuits_on_a_server(tmp_path: Path) -> None:
     with running() as server:
         projects = [tmp_path / "one", tmp_path / "two"]
         for project in projects:

@@ -114,14 +114,16 @@ def test_only_one_runs(state: Path) -> None:
     assert len(pids) == 1
 
 
-def test_it_can_be_stopped_and_started_again(state: Path) -> None:
+def test_the_resident_process_can_be_stopped_and_started_again(state: Path) -> None:
     first = running()["pid"]
     assert resident.stop()
     assert resident.status() is None
     assert running()["pid"] != first
 
 
-def test_it_ends_without_events(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resident_process_ends_without_events(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(client.RESIDENT_VARIABLE, "1")
     pid = running()["pid"]
     until_s = time.monotonic() + PATIENCE_S
@@ -130,7 +132,7 @@ def test_it_ends_without_events(state: Path, monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.1)
 
 
-def test_it_ends_when_its_socket_is_removed(state: Path) -> None:
+def test_the_resident_process_ends_when_its_socket_is_removed(state: Path) -> None:
     pid = running()["pid"]
     for file in folder_of(state).iterdir():
         file.unlink()
@@ -363,7 +365,7 @@ def test_an_event_whose_process_is_killed_before_it_responds_counts_once(
     assert signals("rules") == 2 * rules
 
 
-def test_what_is_no_request_does_not_affect_it(state: Path, project: Path) -> None:
+def test_an_invalid_request_does_not_affect_it(state: Path, project: Path) -> None:
     pid = running()["pid"]
     chance = random.Random(5)
     bad = [
@@ -496,7 +498,9 @@ EVENTS = [
 ]
 
 
-def test_the_resident_process_and_the_hook_respond_alike(state: Path, tmp_path: Path) -> None:
+def test_the_resident_process_and_the_hook_give_the_same_response(
+    state: Path, tmp_path: Path
+) -> None:
     running()
     found: list[list[tuple[int, bytes, bytes]]] = []
     for switch in ("60", "off"):
@@ -612,7 +616,7 @@ def post(server: HookServer, data: Any) -> Any:
     return found
 
 
-def test_what_is_posted_is_decided_by_it_and_without_it_alike(
+def test_a_posted_event_is_decided_the_same_with_and_without_it(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[list[Any]] = []
@@ -650,7 +654,7 @@ def test_a_posted_session_is_watched_by_it_without_a_process(state: Path, projec
         time.sleep(0.1)
 
 
-def test_what_is_posted_is_decided_when_it_is_killed(state: Path, project: Path) -> None:
+def test_a_posted_event_is_decided_when_it_is_killed(state: Path, project: Path) -> None:
     refused = before("Bash", {"command": "rm -rf /etc"})
     with serving(project) as server:
         for _ in range(3):
@@ -693,7 +697,7 @@ def test_a_run_neither_ends_nor_waits_for_the_one_its_agent_has_started(
     assert not Path(f"/proc/{other}").exists()
 
 
-def test_a_process_that_only_has_its_name_is_ended_with_the_run(tmp_path: Path) -> None:
+def test_a_process_that_only_shares_its_name_is_ended_with_the_run(tmp_path: Path) -> None:
     script = Path(resident.__file__)
     words = [shlex.quote(each) for each in (sys.executable, "-c", "import time; time.sleep(99)")]
     line = f"{' '.join(words)} -I -S {script} & echo $! > {tmp_path}/other"
@@ -719,7 +723,9 @@ def test_a_worker_notices_a_changed_configuration(state: Path, project: Path) ->
     assert worker_pid(state) == pid
 
 
-def test_it_uses_no_processor_time_while_it_is_idle(state: Path, project: Path) -> None:
+def test_the_resident_process_uses_no_processor_time_while_it_is_idle(
+    state: Path, project: Path
+) -> None:
     pid = running()["pid"]
     run(project, before())
     time.sleep(1.0)
@@ -773,7 +779,7 @@ def generated(number: int, project: Path, evasive: list[str]) -> tuple[str, byte
 
 
 def response(agent: str, root: str, raw: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """What a hook writes that decides in its own process."""
+    """The response of a hook that decides in its own process."""
     found: list[tuple[int, bytes, bytes, bytes]] = []
 
     def write(*reply: Any) -> int:
@@ -787,7 +793,9 @@ def response(agent: str, root: str, raw: bytes) -> tuple[int, bytes, bytes, byte
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
-def test_many_events_get_identical_responses_in_both_ways(state: Path, tmp_path: Path) -> None:
+def test_many_events_get_identical_responses_with_and_without_it(
+    state: Path, tmp_path: Path
+) -> None:
     """Recorded and generated events, through the client and on the path of a hook without resident."""
     number, evasive = scaled(2_000, 120), evasions()
     found: dict[str, list[Any]] = {"resident": [], "own process": []}

@@ -58,7 +58,7 @@ TOLD_BY_A_HOOK = 3
 
 
 def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Popen[str]:
-    """A stand-in for Claude Code, known as such by its name, that calls our hooks, in a project with this configuration."""
+    """A script with the name of Claude Code that calls the hooks, in a project with this configuration."""
     (folder / ".git").mkdir()
     write_config(folder / "switchgear.yaml", config)
     (folder / name).write_text(AGENT)
@@ -74,7 +74,7 @@ def started(folder: Path, config: str, name: str = "claude.py") -> subprocess.Po
 
 
 def silent(process: subprocess.Popen[str], folder: Path) -> list[str]:
-    """Wait until the agent has called its last hook, and only then mind its silence.
+    """Wait until the agent has called its last hook, and only then watch its silence.
 
     On a busy machine it is silent for as long between two hooks.
     """
@@ -131,7 +131,7 @@ def test_a_watcher_repairs_the_guard_of_a_silent_agent_and_stops_it(tmp_path: Pa
         assert Path(hooks.path).read_bytes() == good
 
 
-def test_a_killed_agent_is_over_and_not_silent(tmp_path: Path) -> None:
+def test_a_killed_agent_counts_as_ended_and_not_as_silent(tmp_path: Path) -> None:
     process = started(tmp_path, PATIENT)
     with ended(process):
         silent(process, tmp_path)
@@ -166,7 +166,7 @@ def test_without_a_known_process_any_active_watcher_records_the_silence(
 
 
 def _until(folder: Path, fits: Callable[[Notes], bool]) -> Notes:
-    """The notes of the session, as soon as they fit; the watcher is a separate process."""
+    """The notes of the session, once the condition holds; the watcher is a separate process."""
     path, until_s = folder / ".switchgear" / "state.db", time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         if path.exists():

@@ -31,7 +31,7 @@ def measure(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_presets_are_scored_beside_what_others_publish(tmp_path: Path) -> None:
+def test_the_presets_are_scored_beside_published_detectors(tmp_path: Path) -> None:
     (tmp_path / "score.py").write_text(RULES)
     good = [recorded("bash", f"read {name}", f"text {name}") for name in "abcdefgh"]
     loop = [recorded("bash", "ls", "nothing", "I look again at what is there")] * 40
@@ -57,7 +57,7 @@ def test_the_presets_are_scored_beside_what_others_publish(tmp_path: Path) -> No
     ).strip() == done.stdout.strip()
 
 
-def test_what_is_no_corpus_is_reported_in_a_line(tmp_path: Path) -> None:
+def test_a_folder_without_a_corpus_is_reported_in_one_line(tmp_path: Path) -> None:
     done = measure(str(tmp_path))
     assert done.returncode == 1
     assert done.stderr == f"{tmp_path} has no score.py: is it the corpus?\n"

@@ -27,7 +27,7 @@ FLEET = "agents: {coder: {owner: ana, provider: p, model: m}}\n"
 
 
 def lines(path: Path, count: int = 1) -> list[dict[str, Any]]:
-    """The JSON lines of a file, once there are so many."""
+    """The JSON lines of a file, once it has at least this number."""
     give_up_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_s:
         if path.exists():
@@ -73,7 +73,7 @@ def test_a_hook_calls_the_configured_sinks_and_targets(project: Path) -> None:
     assert lines(taken)[0]["circuit"].startswith("rules")
 
 
-def test_a_file_that_is_not_trusted_names_no_sinks_and_no_commands(project: Path) -> None:
+def test_the_sinks_and_commands_of_an_untrusted_file_are_not_used(project: Path) -> None:
     heard, taken = project / "heard.jsonl", project / "taken.jsonl"
     text = f"sinks: [{{jsonl: {{path: '{heard}'}}}}]\n" + target(taken)
     (project / "switchgear.yaml").write_text(text)
@@ -119,7 +119,7 @@ def test_a_sink_that_fails_is_logged_and_the_answer_is_the_same(project: Path) -
     assert "was not written" in (project / ".switchgear" / "outbox.log").read_text()
 
 
-def test_a_command_sends_what_it_committed_and_what_was_left_before(project: Path) -> None:
+def test_a_command_sends_its_events_and_earlier_pending_ones(project: Path) -> None:
     taken = project / "taken.jsonl"
     base = f"store: sqlite:///{project}/state.db\n{FLEET}"
     path = project / "switchgear.yaml"
@@ -147,7 +147,7 @@ def test_a_command_sends_what_it_committed_and_what_was_left_before(project: Pat
     wait_for(project / "world-state.json")
 
 
-def test_a_fleet_in_a_program_writes_and_sends_by_itself(project: Path) -> None:
+def test_a_fleet_in_a_program_writes_incidents_and_sends_notifications(project: Path) -> None:
     taken = project / "taken.jsonl"
     path = project / "switchgear.yaml"
     path.write_text(f"store: sqlite:///{project}/state.db\n{FLEET}" + target(taken))
@@ -194,7 +194,7 @@ def _panel(config: Any) -> Any:
     return Panel.from_config(config)
 
 
-def test_what_is_set_aside_is_reported_sent_again_or_dropped(project: Path) -> None:
+def test_an_undeliverable_message_is_reported_sent_again_or_dropped(project: Path) -> None:
     (project / "switchgear.yaml").write_text(
         f"store: sqlite:///{project}/state.db\nnotifications: [desktop]\n"
     )

@@ -97,7 +97,7 @@ def test_a_worker_that_ends_because_of_a_message_has_failed(hosts: Hosts) -> Non
     assert worker.wait(LIMIT_S) == 1
 
 
-def test_no_message_of_the_queue_makes_a_worker_do_anything_but_execute_jobs(hosts: Hosts) -> None:
+def test_messages_of_the_queue_can_only_start_jobs(hosts: Hosts) -> None:
     worker = hosts.start_worker("one", "--", "--loglevel", "INFO")
     eventually(lambda: "ready" in hosts.log("one"), "the worker is ready")
     forged = application(broker_of_store(hosts.server.url + "/0"))
@@ -150,7 +150,7 @@ def test_a_host_that_cannot_read_the_repository_leaves_the_tasks_to_others(hosts
     assert "could not be fetched: fatal: '/nowhere/shared.git'" in noted.read_text()
 
 
-def test_draining_a_worker_that_is_not_there_reports_it(hosts: Hosts) -> None:
+def test_draining_an_unknown_worker_is_reported(hosts: Hosts) -> None:
     done = subprocess.run(
         hosts.command("worker", "--drain", "--name", "nobody"),
         cwd=hosts.folder,
@@ -193,7 +193,7 @@ def test_work_is_pushed_to_the_repository_of_the_hosts(hosts: Hosts) -> None:
     assert shown.stdout == "t-0\n"
 
 
-def test_the_record_of_a_run_is_where_the_batch_is(hosts: Hosts) -> None:
+def test_the_record_of_a_run_is_saved_on_the_host_of_the_batch(hosts: Hosts) -> None:
     hosts.write_tasks([{"name": "t-0", "task": "write t-0."}], budget=1)
     hosts.start_worker("one")
     result = run_batch(hosts)
@@ -231,7 +231,7 @@ def test_the_record_of_a_run_is_where_the_batch_is(hosts: Hosts) -> None:
     assert (folder / "prompts" / "0001.txt").exists()
 
 
-def test_a_task_that_a_worker_has_is_not_continued_here_as_well(hosts: Hosts) -> None:
+def test_a_task_that_a_worker_executes_is_not_continued_locally(hosts: Hosts) -> None:
     hosts.write_tasks([{"name": "t-0", "task": "write t-0."}])
 
     def said(*words: str) -> tuple[int, str]:
@@ -272,7 +272,7 @@ def test_a_task_that_a_worker_has_is_not_continued_here_as_well(hosts: Hosts) ->
         (("--repository", "--upload-pack=x"), "is neither a URL nor the path of a repository"),
     ],
 )
-def test_an_option_that_cannot_be_right_is_reported_before_the_start(
+def test_an_invalid_option_is_reported_before_the_start(
     hosts: Hosts, words: tuple[str, ...], message: str
 ) -> None:
     hosts.write_tasks([{"name": "t-0", "task": "write t-0."}])

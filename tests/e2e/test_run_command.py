@@ -218,7 +218,7 @@ def test_each_flag_changes_what_a_run_does(
     assert (result["exit_reason"], result["iterations"]) == (reason, iterations)
 
 
-def test_commit_commits(project: Project) -> None:
+def test_the_commit_option_commits(project: Project) -> None:
     for key, value in (("user.name", "a"), ("user.email", "a@example.invalid")):
         subprocess.run(["git", "config", key, value], cwd=project.path, check=True)
     project("run", "write a", "--commit", agent="write('a', 'b')")
@@ -244,7 +244,7 @@ def test_commit_commits(project: Project) -> None:
         (["runs", "show", "nope"], "there are no runs yet"),
     ],
 )
-def test_a_usage_error_is_one_sentence_and_exit_code_2(
+def test_a_usage_error_is_one_sentence_and_exits_with_2(
     project: Project, words: list[str], said: str
 ) -> None:
     done = project(*words)
@@ -254,7 +254,7 @@ def test_a_usage_error_is_one_sentence_and_exit_code_2(
     assert not (project.path / ".switchgear" / "runs").exists()
 
 
-def test_an_agent_that_is_not_installed_is_reported_with_the_way_to_get_it(
+def test_a_missing_agent_is_reported_with_its_install_command(
     project: Project,
 ) -> None:
     project.env["PATH"] = "/usr/bin:/bin"
@@ -276,7 +276,7 @@ def test_a_missing_command_creates_no_run(project: Project) -> None:
     assert not (project.path / ".switchgear" / "runs").exists()
 
 
-def test_a_task_that_validate_took_for_its_command_is_reported(project: Project) -> None:
+def test_a_task_that_validate_took_as_its_command_is_reported(project: Project) -> None:
     done = project("run", "--validate", "make the tests pass", "--agent", "claude")
     assert done.returncode == 2
     assert "--validate took 'make the tests pass' as its command" in done.stderr
@@ -336,7 +336,7 @@ def test_an_earlier_run_that_reported_its_cost_lets_a_command_have_a_budget(
     assert project("run", "y", "--budget", "1", agent=spends).returncode == 0
 
 
-def test_a_dry_run_shows_what_would_happen_and_leaves_nothing(project: Project) -> None:
+def test_a_dry_run_shows_the_plan_and_leaves_nothing_behind(project: Project) -> None:
     before = sorted(project.path.iterdir())
     flags = ("--validate=make test", "--circuit-breaker-failures", "8", "--timeout", "2h")
     done = project("run", "fix the \x1b[2J parser", *flags, "--dry-run", agent="write('a', 'b')")
@@ -363,7 +363,7 @@ def test_a_dry_run_shows_what_would_happen_and_leaves_nothing(project: Project) 
     assert sorted(project.path.iterdir()) == before
 
 
-def test_a_dry_run_says_that_no_tests_were_found_and_that_there_is_no_money(
+def test_a_dry_run_reports_missing_tests_and_an_exhausted_budget(
     project: Project,
 ) -> None:
     done = project("run", "x", "--validate", "--dry-run", agent="write('a', 'b')")
@@ -485,7 +485,7 @@ def test_status_counts_the_runs_that_the_list_of_runs_shows(project: Project) ->
     assert "finished run" not in project("status").stdout
 
 
-def test_status_leaves_out_finished_runs_and_shows_those_at_work(project: Project) -> None:
+def test_status_leaves_out_finished_runs_and_shows_active_ones(project: Project) -> None:
     first = project.json("run", "fix the parser", agent="print('Error: x'); sys.exit(1)")
     assert first["circuit"].startswith("loop/fix-the-parser-")
     project("record", "provider/anthropic", "success")
@@ -531,7 +531,7 @@ def test_the_help_of_completion_shows_lines_and_no_escape(project: Project) -> N
     assert '  bash: eval "$(switchgear completion bash)"      in ~/.bashrc\n' in said
 
 
-def test_starting_again_on_an_open_circuit_offers_the_choices(project: Project) -> None:
+def test_starting_a_run_on_an_open_circuit_offers_the_choices(project: Project) -> None:
     fails = "print('Error: boom'); sys.exit(1)"
     project("run", "x", agent=fails)
     again = project("run", "x", agent=fails)
@@ -547,7 +547,7 @@ def test_starting_again_on_an_open_circuit_offers_the_choices(project: Project) 
     assert other.returncode == 0
 
 
-def test_an_open_circuit_is_closed_by_force_only_with_a_reason(project: Project) -> None:
+def test_force_close_requires_a_reason(project: Project) -> None:
     project("run", "x", agent="sys.exit(1)")
     project.agent.write_text(stand_in.script("write('a', 'b')"))
     without = project("resume", "last", "--force-close")
@@ -650,7 +650,7 @@ def test_the_demo_agent_changes_nothing_in_the_current_folder(project: Project) 
     assert {path.name for path in project.path.iterdir()} == {".git", ".switchgear"}
 
 
-def test_the_demo_knows_the_presets_and_policies_of_the_configuration(project: Project) -> None:
+def test_the_demo_uses_the_presets_and_policies_of_the_configuration(project: Project) -> None:
     (project.path / "switchgear.yaml").write_text(
         "loops: {quick: {max_iterations: 2}}\n"
         "policies: {two: {detectors: [{consecutive_failures: {threshold: 2}}]}}\n"
@@ -693,7 +693,7 @@ def stopped(project: Project, agent: str, *signals: signal.Signals) -> tuple[Any
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_one_signal_ends_the_iteration_gently_and_keeps_the_work(
+def test_one_signal_ends_the_iteration_gracefully_and_keeps_the_work(
     project: Project, number: signal.Signals
 ) -> None:
     result, _ = stopped(project, SLEEPER, number)
@@ -739,7 +739,7 @@ def test_a_run_whose_process_was_killed_is_broken_off_and_can_be_resumed(project
     assert (result["exit_reason"], result["iterations"]) == ("max_iterations", 3)
 
 
-def test_a_reader_that_goes_away_does_not_stop_the_run(project: Project) -> None:
+def test_closing_the_pipe_of_a_reader_does_not_stop_the_run(project: Project) -> None:
     process = project.start("run", "x", agent="time.sleep(0.3); write('a', 'b')")
     assert process.stdout is not None
     process.stdout.close()
@@ -775,7 +775,7 @@ def test_a_second_run_of_the_same_task_reports_the_conflict(project: Project) ->
     assert project("run", "x", agent="write('a', 'b')").returncode == 0
 
 
-def test_of_two_resumes_at_the_same_time_one_continues(project: Project) -> None:
+def test_one_of_two_concurrent_resumes_continues(project: Project) -> None:
     first = project.json("run", "x", "--max-iterations", "1", agent=GOES_ON)
     assert first["exit_reason"] == "max_iterations"
     both = [project.start("resume", "last", "--max-iterations", "2") for _ in "12"]

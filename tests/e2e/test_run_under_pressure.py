@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def ended(project: Project, process: "subprocess.Popen[str]", *numbers: int) -> dict[str, object]:
-    """Send the signals, see that it ends in time, and return what it says."""
+    """Send the signals, check that the run ends in time, and return its output."""
     began_s = time.monotonic()
     for number in numbers:
         process.send_signal(number)
@@ -160,7 +160,7 @@ def test_three_signals_at_once_leave_nothing_running(project: Project) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MB, where the machine lets us have one."""
+    """A file system of 3 MB, if the machine permits creating one."""
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "switchgear-test", str(place)]
@@ -234,7 +234,7 @@ def test_a_disk_that_is_full_from_the_start_costs_nothing(small_disk: Path, tmp_
 # Suspended
 
 
-def test_time_in_which_everything_was_suspended_is_no_silence(project: Project) -> None:
+def test_time_in_which_everything_was_suspended_is_not_silence(project: Project) -> None:
     body = (
         "write('started', str(os.getpid()))\n"
         "until = time.monotonic() + 60\n"

@@ -49,7 +49,7 @@ def push(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_the_real_hook_command_of_each_agent_refuses_and_cuts(
+def test_the_real_hook_command_of_each_agent_refuses_and_stops(
     project: Path, monkeypatch: pytest.MonkeyPatch, agent: str
 ) -> None:
     monkeypatch.setattr(live_hooks, "AGENTS", (agent,))
@@ -109,7 +109,7 @@ def test_a_hook_that_refuses_only_the_first_time_is_found(
     assert "rule breach" in finding.what
 
 
-def test_the_doctors_drive_the_installed_hooks_and_leave_nothing(project: Path) -> None:
+def test_the_doctor_runs_the_installed_hooks_and_leaves_nothing_behind(project: Path) -> None:
     CliRunner().invoke(main, ["hooks", "install", "claude-code"])
     files = sorted(str(each) for each in project.rglob("*") if each.is_file())
     found = CliRunner().invoke(main, ["doctor"])
@@ -128,7 +128,7 @@ def test_the_doctors_drive_the_installed_hooks_and_leave_nothing(project: Path) 
         "hooks: {on_trouble: refuse}\n",
     ],
 )
-def test_the_projects_own_configuration_is_what_the_hook_is_driven_with(
+def test_the_hook_is_tested_with_the_configuration_of_the_project(
     project: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "switchgear.yaml").write_text(text)
@@ -137,7 +137,7 @@ def test_the_projects_own_configuration_is_what_the_hook_is_driven_with(
     assert {row.status for row in rows} == {GuardStatus.OK}, [row.reason for row in rows]
 
 
-def test_the_command_of_the_agents_own_file_is_the_one_that_is_driven(project: Path) -> None:
+def test_the_tested_command_is_that_of_the_agents_settings(project: Path) -> None:
     CliRunner().invoke(main, ["hooks", "install", "claude-code"])
     commands = installed_commands(str(project))
     assert list(commands) == ["claude-code"]
@@ -161,7 +161,7 @@ def test_the_real_store_is_tripped_shared_and_left_as_it_was(project: Path) -> N
         assert ([view.name for view in panel.circuits()], panel.events()) == before
 
 
-def test_a_sealed_store_refuses_the_order_of_an_agent(project: Path) -> None:
+def test_a_sealed_store_refuses_the_override_of_an_agent(project: Path) -> None:
     url = f"sqlite:///{project / 'circuits.db'}"
     with Panel(url, operator_token_sha256="b" * 64) as panel:
         panel.breaker("provider/mine").call(int)
@@ -197,7 +197,7 @@ def test_a_real_server_is_tripped_shared_and_left_as_it_was(project: Path) -> No
     assert "provider/mine" in str(kept)
 
 
-def test_a_store_that_is_not_there_is_not_made(project: Path) -> None:
+def test_a_missing_store_is_not_created(project: Path) -> None:
     (row,) = live_store.attacked_store(Bench(DEFAULT, str(project)))
     assert row.status is GuardStatus.SKIPPED
     assert "does not exist yet" in row.reason
@@ -215,7 +215,7 @@ def test_the_real_loop_runner_stops_the_demo_agent(
     assert [file.name for file in project.iterdir()] == [".git"]
 
 
-def test_a_run_that_ends_otherwise_is_a_failure(
+def test_a_run_that_ends_differently_is_a_failure(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks = live_runs.LIVES[0]._replace(scenario="asks")

@@ -101,7 +101,7 @@ def test_the_user_can_choose_more_time_a_hint_and_a_hand_over(
     assert "[Hand over]          - Escalate to " in (tmp_path / "found.txt").read_text()
 
 
-def test_a_hooked_agent_is_helped_from_another_terminal(tmp_path: Path) -> None:
+def test_a_guarded_agent_is_nudged_from_another_terminal(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     with_help(tmp_path)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""What every agent with hooks is sent back: scenarios in each agent's own events, and the replies.
+"""The replies to every agent with hooks: scenarios in each agent's own events.
 
 Driven in-process through the one function that hook processes and the hook server call.
 """
@@ -21,7 +21,7 @@ MOST_CALLS = 60
 
 
 class Events(NamedTuple):
-    """How an agent reports its life. A call is a tool's command and its number."""
+    """The events of an agent. A call is a tool's command and its number."""
 
     start: Callable[[], Data]
     prompt: Callable[[], Data]

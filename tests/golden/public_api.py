@@ -56,7 +56,7 @@ def text() -> str:
 
 
 def _found(name: str) -> Any:
-    """What a dotted name stands for: a module, or something in one."""
+    """The module, or the member of a module, that a dotted name refers to."""
     module, _, last = name.rpartition(".")
     if not module:
         return importlib.import_module(name)

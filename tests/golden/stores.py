@@ -65,7 +65,7 @@ def fill(panel: Panel) -> None:
 
 
 def facts(panel: Panel) -> dict[str, Any]:
-    """All that a store remembers, as the command exports it, and the note."""
+    """The whole content of a store, as the command exports it, and the note."""
 
     def typed(*words: str) -> list[Any]:
         done = CliRunner().invoke(main, words, obj=panel)

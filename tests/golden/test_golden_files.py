@@ -19,7 +19,7 @@ from switchgear._cli import main
 
 
 def told_apart(name: str, now: str) -> str:
-    """What differs between a golden file and what holds now, line by line."""
+    """The difference between a golden file and the present output, line by line."""
     golden = (HERE / name).read_text()
     if golden == now:
         return ""
@@ -31,7 +31,7 @@ def told_apart(name: str, now: str) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_others_depend_on_matches_the_golden_file(name: str) -> None:
+def test_public_interfaces_match_the_golden_files(name: str) -> None:
     differs = told_apart(name, FILES[name]())
     if differs:
         pytest.fail(differs, pytrace=False)

@@ -122,7 +122,7 @@ def search(query: str) -> str:
 
 @tool(approval_mode="never_require")
 def broken(query: str) -> str:
-    """Search in vain."""
+    """Fail to search."""
     raise OSError(f"index {query} is gone")
 
 
@@ -142,7 +142,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request() ->
     assert panel.breaker(PROVIDER).state == "closed"
 
 
-def test_a_wrong_request_is_no_evidence() -> None:
+def test_a_bad_request_is_not_evidence() -> None:
     panel = Panel("memory:")
     client = ScriptedClient(ChatClientInvalidRequestException("too long"))
     for _ in range(6):
@@ -284,7 +284,7 @@ def test_a_stream_that_ends_silently_is_a_failure(name: str, as_fallback: bool) 
     assert found == [(1, 0) if is_whole else (0, 1) for _, is_whole in cuts]
 
 
-def test_a_response_in_the_background_may_end_its_stream_early() -> None:
+def test_a_background_response_may_end_its_stream_early() -> None:
     panel = Panel("memory:")
     with model_api() as api:
         body = CUT_STREAMS["responses"].body(2)

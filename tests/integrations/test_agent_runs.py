@@ -24,7 +24,7 @@ def test_a_guard_without_a_panel_evaluates_its_own_tool_calls(
     assert panel.breaker("tool/search").totals.succeeded == 1
 
 
-def test_a_guard_without_a_panel_uses_that_of_the_run_around_it() -> None:
+def test_a_guard_without_a_panel_uses_the_panel_of_the_surrounding_run() -> None:
     panel = Panel("memory:")
     outer = AgentGuard("test", panel=panel, budget="team").run()
     with outer.inside():
@@ -34,7 +34,7 @@ def test_a_guard_without_a_panel_uses_that_of_the_run_around_it() -> None:
             assert AgentGuard("test").run().budget == "team"
 
 
-def test_an_exception_that_the_framework_keeps_is_that_of_the_tool() -> None:
+def test_an_exception_that_the_framework_swallows_counts_against_the_tool() -> None:
     panel = Panel("memory:")
     run = AgentGuard("test", panel=panel, control_flow=(LookupError,), progress=False).run()
     for error in (OSError("gone"), LookupError("wait for a person"), None):
@@ -44,7 +44,7 @@ def test_an_exception_that_the_framework_keeps_is_that_of_the_tool() -> None:
     assert (totals.failed, totals.succeeded) == (1, 1)
 
 
-def test_an_error_of_the_request_is_no_evidence_against_the_model() -> None:
+def test_a_bad_request_is_not_evidence_against_the_model() -> None:
     panel = Panel("memory:")
     run = AgentGuard("test", panel=panel, control_flow=(LookupError,)).run()
     for error in (LookupError("wrong"), OSError("down")):
@@ -53,7 +53,7 @@ def test_an_error_of_the_request_is_no_evidence_against_the_model() -> None:
     assert panel.breaker("provider/openai").totals.failed == 1
 
 
-def test_what_a_model_call_spends_is_counted_by_tag() -> None:
+def test_the_cost_of_a_model_call_is_counted_by_tag() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     run = AgentGuard("test", panel=panel, budget="team", tags={"task": "S-1"}).run()
@@ -101,7 +101,7 @@ def test_a_run_that_suddenly_spends_much_faster_is_stopped(is_async: bool) -> No
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_the_wait_that_a_rate_limit_asks_for_is_honoured(is_async: bool) -> None:
+def test_the_wait_of_a_rate_limit_is_honoured(is_async: bool) -> None:
     class RateLimited(Exception):
         status_code = 429
         response = SimpleNamespace(

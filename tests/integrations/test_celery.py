@@ -70,7 +70,7 @@ def test_a_refused_task_is_retried_until_the_circuit_admits_it(app: Any) -> None
     assert calls == [0, 1, 2, 3, 4, 5]
 
 
-def test_the_refusal_of_a_guard_inside_delays_the_task_and_is_no_evidence_against_it(
+def test_the_refusal_of_an_inner_guard_delays_the_task_and_is_not_evidence_against_it(
     app: Any,
 ) -> None:
     panel = Panel("memory:", policies={"provider/*": FAST})
@@ -107,7 +107,7 @@ def test_a_task_that_is_refused_too_often_fails_with_the_refusal(app: Any) -> No
         held()  # called directly, there is nothing to retry
 
 
-def test_a_task_without_budget_is_retried_when_there_is_money_again(app: Any) -> None:
+def test_a_task_without_budget_is_retried_when_the_budget_is_raised(app: Any) -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 100)
     tries = []
@@ -131,7 +131,7 @@ def test_a_task_without_budget_is_retried_when_there_is_money_again(app: Any) ->
 
 
 @pytest.mark.parametrize("ended_by", [KeyboardInterrupt, SystemExit])
-def test_an_interrupted_probe_is_no_evidence_and_leaves_its_place_to_the_next(
+def test_an_interrupted_probe_is_not_evidence_and_the_next_task_probes(
     app: Any, ended_by: type[BaseException]
 ) -> None:
     panel = Panel("memory:")

@@ -127,7 +127,9 @@ def test_the_client_of_the_sdk_takes_guarded_options(api: ScriptedApi, tmp_path:
 @pytest.mark.filterwarnings(
     "ignore:Unclosed <MemoryObject:ResourceWarning"
 )  # the SDK leaves it open
-def test_a_query_that_is_left_gives_back_what_it_holds(api: ScriptedApi, tmp_path: Path) -> None:
+def test_an_abandoned_query_returns_its_permit_and_reservation(
+    api: ScriptedApi, tmp_path: Path
+) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     panel.budgets.open("team", 5_000_000)
@@ -155,7 +157,7 @@ def test_a_query_that_is_left_gives_back_what_it_holds(api: ScriptedApi, tmp_pat
     assert (tool.state, provider.state) == ("closed", "closed")
 
 
-def test_a_tool_call_that_is_never_finished_gives_its_permit_back() -> None:
+def test_an_unfinished_tool_call_returns_its_permit() -> None:
     panel = Panel("memory:", clock=(clock := FakeClock()))
     breaker = panel.breaker("tool/Bash")
     for _ in range(5):

@@ -144,7 +144,7 @@ def test_an_error_event_in_a_stream_with_status_200_is_a_failure(
 
 
 @each_case
-def test_a_stream_that_the_caller_closes_is_no_failure_and_leaves_nothing_behind(
+def test_a_stream_that_the_caller_closes_is_not_a_failure_and_leaves_nothing_behind(
     case: Case, api: ModelApi, panel: Panel
 ) -> None:
     panel.budgets.open("team", 1_000_000)
@@ -246,7 +246,7 @@ def test_a_used_up_budget_refuses_without_a_request(
 
 
 @each_case
-def test_a_call_is_billed_nothing_that_the_provider_refused(
+def test_a_call_that_the_provider_refused_costs_nothing(
     case: Case, api: ModelApi, panel: Panel
 ) -> None:
     panel.budgets.open("team", 1_000_000)
@@ -257,7 +257,7 @@ def test_a_call_is_billed_nothing_that_the_provider_refused(
 
 @each_case
 @pytest.mark.parametrize("status", [400, 404])
-def test_errors_of_the_caller_are_no_failures(
+def test_errors_of_the_caller_are_not_failures(
     case: Case, status: int, api: ModelApi, panel: Panel
 ) -> None:
     api.fail(6, status)
@@ -280,7 +280,7 @@ WAITS = [
     [*((case, WAITS[0]) for case in CASES), *((CASES[0], headers) for headers in WAITS[1:])],
     ids=str,
 )
-def test_the_wait_that_a_429_asks_for_is_honoured(
+def test_the_wait_of_a_429_is_honoured(
     case: Case, headers: dict[str, str], api: ModelApi, panel: Panel
 ) -> None:
     api.fail(5, 429, **headers)
@@ -342,7 +342,7 @@ JSON_CASES = [case for case in CASES if case.model in OTHER]
 
 
 @pytest.mark.parametrize("case", JSON_CASES, ids=repr)
-def test_another_model_answers_while_the_first_one_fails_and_after_it_was_cut_off(
+def test_another_model_answers_while_the_first_fails_and_while_its_circuit_is_open(
     case: Case, api: ModelApi, panel: Panel
 ) -> None:
     api.models_down = {case.model}
@@ -394,7 +394,7 @@ def test_a_bad_request_is_not_sent_to_a_fallback(case: Case, api: ModelApi, pane
     assert len(api.received) == 1
 
 
-def test_threads_share_a_circuit_and_nothing_is_lost(api: ModelApi, panel: Panel) -> None:
+def test_threads_share_a_circuit_and_lose_no_result(api: ModelApi, panel: Panel) -> None:
     case = CASES[0]
     client = case.client(api.url, panel, key="it")
     threads = [
@@ -483,7 +483,7 @@ def test_a_streamed_upload_is_guarded(api: ModelApi, panel: Panel) -> None:
     assert answer.status_code == 200
 
 
-def test_mistakes_of_the_caller_are_no_failures(panel: Panel) -> None:
+def test_invalid_requests_of_the_caller_are_not_failures(panel: Panel) -> None:
     case = CASES[0]
     client = case.client("ftp://127.0.0.1", panel, key="it")
     (error,) = case.run(client, case.ask)
@@ -516,7 +516,7 @@ def test_options_out_of_range_are_explained(options: dict[str, Any], message: st
         HttpGuard(**options)
 
 
-def test_what_is_no_client_is_not_guarded() -> None:
+def test_an_object_that_is_not_a_client_is_refused() -> None:
     with pytest.raises(TypeError, match="is not a Client or AsyncClient of httpx or httpx2"):
         CASES[0].guard(object())
 

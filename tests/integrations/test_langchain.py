@@ -124,7 +124,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way:
 
 
 @BOTH
-def test_a_bad_request_is_no_evidence_and_retry_after_is_honoured(way: Any) -> None:
+def test_a_bad_request_is_not_evidence_and_retry_after_is_honoured(way: Any) -> None:
     class BadRequestError(Exception):
         status_code = 400
 
@@ -238,7 +238,7 @@ def test_a_tool_loop_can_end_with_an_answer(way: Any) -> None:
     assert messages[-1].text.startswith("Switchgear refused this model call")
 
 
-def test_an_agent_that_makes_progress_is_left_alone() -> None:
+def test_an_agent_that_makes_progress_is_not_warned() -> None:
     topics = [
         *("apples", "bridges", "candles", "deserts", "engines", "forests", "glaciers", "harbours"),
         *("islands", "jungles", "kettles", "lanterns", "meadows", "novels", "oceans", "pyramids"),
@@ -426,7 +426,7 @@ def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
     assert spent(panel)[0] == 0
 
 
-def test_an_interrupt_of_langgraph_is_no_failure_of_the_tool() -> None:
+def test_an_interrupt_of_langgraph_is_not_a_failure_of_the_tool() -> None:
     @tool
     def approve(what: str) -> str:
         """Ask a person."""
@@ -467,7 +467,7 @@ def test_several_agents_share_one_guard_and_unknown_costs_are_counted() -> None:
         assert (run.spent_micros, run.unpriced) == (0, 1)
 
 
-def test_wrong_options_are_named() -> None:
+def test_invalid_options_are_named() -> None:
     with pytest.raises(ValueError, match="on_refusal is 'ignore'"):
         guard(panel=Panel("memory:"), on_refusal="ignore")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"key is .\{modle\}."):
@@ -475,7 +475,7 @@ def test_wrong_options_are_named() -> None:
 
 
 def spent(panel: Panel) -> tuple[int, int]:
-    """What of the budget "team" is reserved and what is spent."""
+    """The reserved and the spent amount of the budget "team"."""
     [root] = panel.budgets.tree("team")
     return root.node.held_micros, root.node.spent_micros
 
@@ -504,7 +504,7 @@ def test_the_agents_of_a_batch_share_circuit_and_budget(way: Any) -> None:
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_the_events_of_an_agent_are_one_call_that_is_paid_for(leaves: bool) -> None:
+def test_the_event_stream_of_an_agent_is_one_paid_call(leaves: bool) -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
 
@@ -539,7 +539,7 @@ class Answer(BaseModel):
 
 
 @BOTH
-def test_an_answer_that_does_not_fit_is_paid_for_and_is_no_failure(way: Any) -> None:
+def test_an_answer_that_does_not_fit_the_schema_is_paid_for_and_is_not_a_failure(way: Any) -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     middleware = guard(panel=panel, budget="team")
@@ -601,7 +601,7 @@ def test_parallel_tool_calls_are_steps_and_parallel_sub_agents_share_the_budget(
     assert spent(panel) == (0, 7 * 3_500)
 
 
-def test_agents_in_a_graph_of_your_own_share_guard_and_run() -> None:
+def test_agents_in_a_custom_graph_share_guard_and_run() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     shared = guard(panel=panel, budget="team")

@@ -68,7 +68,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request(way:
 
 
 @ALL
-def test_an_error_of_the_request_is_no_evidence(way: Any) -> None:
+def test_a_bad_request_is_not_evidence(way: Any) -> None:
     panel = Panel("memory:")
     error = litellm.BadRequestError("bad", GPT, "openai")
     for _ in range(6):

@@ -121,7 +121,7 @@ def test_a_tool_loop_is_warned_and_stopped(kind: Any) -> None:
 
 
 @BOTH
-def test_cancellation_is_no_evidence_and_leaks_no_permit(kind: Any) -> None:
+def test_cancellation_is_not_evidence_and_leaks_no_permit(kind: Any) -> None:
     clock = FakeClock()
     panel = Panel("memory:", clock=clock)
     breaker = panel.breaker("tool/wait")
@@ -232,7 +232,7 @@ def test_the_last_guard_of_a_client_counts(kind: Any) -> None:
     assert {view.name for view in panel.circuits("mcp/*")} == {"mcp/second/search"}
 
 
-def test_a_call_that_the_client_of_a_server_cancels_is_no_evidence() -> None:
+def test_a_call_that_the_client_of_a_server_cancels_is_not_evidence() -> None:
     panel, started = Panel("memory:"), asyncio.Event()
 
     async def wait() -> str:

@@ -263,7 +263,7 @@ def test_models_by_name_come_from_a_provider_and_providers_can_be_guarded() -> N
     assert panel.breaker(PROVIDER).totals.succeeded == 2
 
 
-def test_every_run_is_evaluated_by_itself_unless_one_trace_holds_them() -> None:
+def test_every_run_is_evaluated_separately_unless_one_trace_contains_them() -> None:
     @function_tool
     def search(query: str) -> str:
         """Search."""
@@ -320,7 +320,7 @@ def test_cancellation_leaks_no_permit_and_no_reservation() -> None:
 
 
 def spent(panel: Panel) -> tuple[int, int]:
-    """What of the budget "team" is reserved and what is spent."""
+    """The reserved and the spent amount of the budget "team"."""
     [root] = panel.budgets.tree("team")
     return root.node.held_micros, root.node.spent_micros
 
@@ -429,7 +429,7 @@ def test_copies_of_a_guarded_agent_are_guarded() -> None:
     assert panel.breaker("tool/search").totals.succeeded == 2
 
 
-def test_a_stream_that_is_left_is_no_failure_and_leaves_nothing_behind() -> None:
+def test_an_abandoned_stream_is_not_a_failure_and_leaves_nothing_behind() -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     model = Named("gpt-4o", priced(says("one two three"), 1_000, 100))

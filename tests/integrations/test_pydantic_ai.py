@@ -98,7 +98,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request() ->
     assert panel.breaker(PROVIDER).state is Phase.CLOSED
 
 
-def test_errors_of_the_request_are_no_evidence_and_those_of_the_provider_are() -> None:
+def test_errors_of_the_provider_are_evidence_and_those_of_the_request_are_not() -> None:
     panel = Panel("memory:")
     bad = Agent(
         Script(ModelHTTPError(400, "fake", None)).model(), capabilities=[guard(panel=panel)]
@@ -164,7 +164,7 @@ def test_a_broken_tool_is_refused_with_a_failed_tool_result_and_no_call() -> Non
     assert refused.outcome == "failed"
 
 
-def test_a_call_that_the_model_must_correct_is_no_evidence_against_the_tool() -> None:
+def test_a_call_that_the_model_must_correct_is_not_evidence_against_the_tool() -> None:
     def search(query: str) -> str:
         raise ModelRetry("give a longer query")
 
@@ -338,7 +338,7 @@ def own_loop() -> Iterator[None]:
     loop.close()
 
 
-def test_an_invalid_tool_call_that_groq_reports_is_no_failure() -> None:
+def test_an_invalid_tool_call_that_groq_reports_is_not_a_failure() -> None:
     """Pydantic AI ends such a stream without a reason, and lets the model correct the call."""
     generated = json.dumps({"name": "search", "arguments": {"query": 1}})
     error = {
@@ -375,7 +375,7 @@ def test_a_blocking_stream_that_ends_silently_is_a_failure() -> None:
     assert judged(panel) == (0, 1)
 
 
-def test_a_stream_whose_reader_leaves_is_no_failure() -> None:
+def test_a_stream_whose_reader_stops_is_not_a_failure() -> None:
     async def leave(api: ModelApi, name: str) -> None:
         agent = Agent(real_models(api)[name], capabilities=[guard(panel=panel)])
         async with agent.run_stream("hello") as result:
@@ -583,7 +583,7 @@ def test_a_run_that_is_stopped_is_not_continued_by_a_fallback() -> None:
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_a_run_can_be_iterated_and_left(leaves: bool) -> None:
+def test_a_run_can_be_iterated_and_abandoned(leaves: bool) -> None:
     panel = Panel("memory:")
     panel.budgets.open("team", 1_000_000)
     usage = RequestUsage(input_tokens=1_000, output_tokens=100)
@@ -629,7 +629,7 @@ def test_parallel_tool_calls_are_steps_and_parallel_sub_agents_share_the_budget(
     assert (root.node.held_micros, root.node.spent_micros) == (0, 7 * 3_500)
 
 
-def test_the_wait_that_a_provider_asks_for_is_honoured() -> None:
+def test_the_wait_of_a_provider_is_honoured() -> None:
     panel = Panel("memory:", clock=FakeClock())
     with model_api() as api:
         api.always = Reply(429, {"retry-after": "240", "connection": "close"})

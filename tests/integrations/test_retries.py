@@ -109,7 +109,7 @@ def test_tenacity_gives_up_on_a_refusal_that_lasts(
     assert (provider.slept, provider.requests) == ([], 0)
 
 
-def test_tenacity_async_and_its_own_conditions(provider: Provider) -> None:
+def test_tenacity_works_with_coroutines_and_its_own_conditions(provider: Provider) -> None:
     async def call() -> str:
         return provider.call()
 
@@ -130,7 +130,7 @@ def test_tenacity_async_and_its_own_conditions(provider: Provider) -> None:
         other()
 
 
-def test_a_refusal_behind_another_exception_is_found_and_a_budget_is_one(
+def test_a_refusal_is_found_as_the_cause_of_another_exception(
     provider: Provider,
 ) -> None:
     tries: list[int] = []
@@ -155,7 +155,7 @@ def test_stamina_does_not_retry_a_refusal(provider: Provider) -> None:
     assert (provider.requests, provider.breaker.totals.refused) == (5, 1)
 
 
-def test_stamina_waits_as_long_as_the_circuit_says(provider: Provider) -> None:
+def test_stamina_waits_for_the_retry_after_of_the_circuit(provider: Provider) -> None:
     decide = after_refusal(ConnectionError, longer_than_s=60)
     force_state(provider.breaker, "open", retry_after_s=42.0)
     with pytest.raises(Rejected) as caught:
@@ -184,7 +184,7 @@ def test_stamina_really_waits_and_succeeds() -> None:
 
 
 @pytest.mark.parametrize("library", ["tenacity", "stamina"])
-def test_a_cancelled_call_is_not_retried_and_leaves_its_probe_to_the_next(
+def test_a_cancelled_call_is_not_retried_and_the_next_call_probes(
     provider: Provider, library: str
 ) -> None:
     force_state(provider.breaker, "half_open")
@@ -241,7 +241,7 @@ def test_the_breaker_outside_of_the_retries_counts_a_call_once(provider: Provide
 
 
 @pytest.mark.parametrize("longest_s", [-1.0, float("nan")])
-def test_a_limit_that_makes_no_sense_is_refused(longest_s: float) -> None:
+def test_an_invalid_limit_is_refused(longest_s: float) -> None:
     with pytest.raises(ValueError, match="longer_than_s"):
         stop_if_refused(longest_s)
     with pytest.raises(ValueError, match="longer_than_s"):

@@ -111,7 +111,7 @@ def ended(panel: Panel) -> int:
 
 
 def money(panel: Panel) -> tuple[int, int]:
-    """What is reserved and what is spent."""
+    """The reserved and the spent amount."""
     [root] = [status.node for status in panel.budgets.tree("team") if status.path == "team"]
     return root.held_micros, root.spent_micros
 
@@ -161,7 +161,7 @@ def test_a_streaming_response_is_metered_when_it_is_read(
 
 @stainless
 @pytest.mark.parametrize("made", ["with_options", "copy"])
-def test_clients_made_of_a_guarded_one_share_its_guard(
+def test_clients_derived_from_a_guarded_client_share_its_guard(
     sdk: str, made: str, make: Make, api: ModelApi, panel: Panel
 ) -> None:
     client = getattr(make(sdk), made)(max_retries=3, timeout=30.0)
@@ -282,7 +282,7 @@ def test_structured_outputs_are_parsed_and_metered(make: Make, api: ModelApi, pa
     assert money(panel) == (0, totals(panel).cost_micros)
 
 
-def test_an_answer_that_cannot_be_parsed_is_no_failure_of_the_provider(
+def test_an_answer_that_cannot_be_parsed_is_not_a_failure_of_the_provider(
     make: Make, panel: Panel
 ) -> None:
     class Answer(BaseModel):
@@ -417,7 +417,7 @@ def test_a_stream_without_usage_is_priced_by_its_size(
     assert totals(panel).cost_micros == estimated + 1248  # by the usage that it reports
 
 
-def test_a_response_in_the_background_uses_up_its_reservation(
+def test_a_background_response_uses_up_its_reservation(
     make: Make, api: ModelApi, panel: Panel
 ) -> None:
     client = make("openai")

@@ -121,7 +121,7 @@ def search(query: str) -> str:
 
 @tool
 def broken(query: str) -> str:
-    """Search in vain."""
+    """Fail to search."""
     raise OSError(f"index {query} is gone")
 
 
@@ -141,7 +141,7 @@ def test_five_failures_open_the_circuit_and_the_sixth_call_makes_no_request() ->
     assert panel.breaker(PROVIDER).state == "closed"
 
 
-def test_a_prompt_that_is_too_long_is_no_evidence() -> None:
+def test_a_prompt_that_is_too_long_is_not_evidence() -> None:
     panel = Panel("memory:")
     model = ScriptedModel(ContextWindowOverflowException("too long"))
     for _ in range(6):

@@ -62,7 +62,7 @@ def test_a_refused_activity_is_retried_when_the_circuit_may_admit_it() -> None:
     assert panel.breaker(CIRCUIT).state == "closed"
 
 
-def test_the_refusal_of_a_guard_inside_delays_the_activity_and_is_no_evidence_against_it() -> None:
+def test_the_refusal_of_an_inner_guard_delays_the_activity_and_is_not_evidence_against_it() -> None:
     panel = Panel("memory:")
     panel.breaker("provider/openai").hold_open(by="test", why="maintenance")
 
@@ -76,7 +76,7 @@ def test_the_refusal_of_a_guard_inside_delays_the_activity_and_is_no_evidence_ag
     assert panel.breaker(CIRCUIT).totals.failed == 0
 
 
-def test_cancellation_is_no_evidence() -> None:
+def test_cancellation_is_not_evidence() -> None:
     panel = Panel("memory:")
 
     async def waits() -> str:

@@ -1,4 +1,4 @@
-"""`switchgear wrap` around scripts that know nothing of it, with the real SDKs, against a scripted API on loopback."""
+"""`switchgear wrap` around unmodified scripts, with the real SDKs, against a scripted API on loopback."""
 
 import json
 import os
@@ -147,7 +147,7 @@ while True:
     assert "5 failures in a row" in done.stderr
 
 
-def test_a_script_that_handles_a_refusal_ends_as_it_likes(wrap: Wrap, api: ModelApi) -> None:
+def test_a_script_that_handles_a_refusal_keeps_its_exit_code(wrap: Wrap, api: ModelApi) -> None:
     api.always = Reply(503)
     script = f"""{CHAT}
 from openai import APIStatusError
@@ -208,7 +208,9 @@ os.waitpid(child, 0)
     assert done.report["cost_micros"] == 2 * COST_MICROS
 
 
-def test_the_users_own_sitecustomize_still_runs(wrap: Wrap, api: ModelApi, tmp_path: Path) -> None:
+def test_the_sitecustomize_of_the_user_still_runs(
+    wrap: Wrap, api: ModelApi, tmp_path: Path
+) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import builtins; builtins.OWN = __name__, __file__")
@@ -282,7 +284,7 @@ def test_a_fallback_model_answers(wrap: Wrap, api: ModelApi) -> None:
     assert [received.payload["model"] for received in api.received] == ["gpt-4.1", "gpt-4.1-mini"]
 
 
-def test_a_guard_of_the_script_itself_works_inside(wrap: Wrap, api: ModelApi) -> None:
+def test_a_guard_inside_the_script_still_works(wrap: Wrap, api: ModelApi) -> None:
     script = f"""{CHAT}
 from switchgear import Panel
 from switchgear.integrations.openai import guard

@@ -26,7 +26,7 @@ Eras = Sequence[History]
 
 
 def newest_first(history: History) -> Iterator[tuple[float, Signal]]:
-    """One entry for each thing that happened: a signal with count n happened n times."""
+    """One entry for each result: a signal with count n is n results."""
     for at_s, signal in reversed(history):
         for _ in range(signal.count):
             yield at_s, signal
@@ -63,7 +63,7 @@ def consecutive_failures(
 
 
 def those_apart(failed: list[tuple[float, Signal]], apart_s: float) -> list[float]:
-    """When the first was, and each that took so long or is so far behind the last of these."""
+    """The times of the first failure, and of each that took `apart_s` or is that much later than the last of these."""
     kept: list[float] = []
     for at_s, signal in failed:
         if not kept or (signal.seconds or 0) >= apart_s or at_s - kept[-1] >= apart_s:
@@ -110,7 +110,7 @@ def early(  # noqa: PLR0917
     fewest: Callable[[float, int], int],
     limit: str,
 ) -> Reading:
-    """Before there are enough calls it warns, by what would trip once there are, and cannot trip."""
+    """The reading with too few calls: it warns by the number that would trip with enough calls, and cannot trip."""
     heat = min(0.999, hits / fewest(detector.threshold, detector.min_calls))
     judges = f"({limit}, from {some(detector.min_calls, 'call')} on)"
     return Reading(heat, f"{hits} of {some(total, 'call')} {verb} {judges}")
@@ -182,7 +182,7 @@ def p95(sample: Sequence[float]) -> float:
 
 
 def fewest_over_p95(size: int) -> int:
-    """How many must be over a limit for the p95 to be: the one of its rank and all above it."""
+    """The number of calls over a limit from which the p95 is over it."""
     return size - ceil(Fraction(95, 100) * size) + 1
 
 
@@ -200,7 +200,7 @@ def latency_p95(detector: _detectors.LatencyP95, history: History, now_s: float)
 
 
 def one_by_one(history: History) -> Iterator[tuple[float, Signal]]:
-    """Each thing that happened by itself: a signal with count n happened n times."""
+    """Each result on its own: a signal with count n is n results."""
     return ((at_s, signal) for at_s, signal in history for _ in range(signal.count))
 
 
@@ -259,7 +259,7 @@ def same_error(detector: _detectors.SameError, history: History, now_s: float) -
 
 
 def same_error_in_eras(detector: _detectors.SameError, eras: Eras) -> Reading:
-    """Counts outlast a recovery, which forgives what had come too often and ends the row."""
+    """Counts outlast a recovery, which resets the error that tripped and ends the count in a row."""
     counts, texts = dict[str, int](), dict[str, str]()
     for era in eras:
         counts = {key: times if times < detector.threshold else 0 for key, times in counts.items()}
@@ -601,7 +601,7 @@ KINDS: dict[type[Detector], Kind] = {
 
 
 class Judgement(NamedTuple):
-    """What the detectors of a policy say together."""
+    """The combined judgement of the detectors of a policy."""
 
     heat: float
     reason: str
@@ -655,7 +655,7 @@ def judgement(policy: Policy, history: History, eras: Eras, now_s: float) -> Jud
 
 
 def objection(policy: Policy, signal: Signal) -> str | None:
-    """What the first detector that minds says of a successful probe."""
+    """The objection of the first detector to a successful probe, if any."""
     said = [KINDS[type(d)].objection(d, signal) for d in policy.detectors]
     return next((words for words in said if words is not None), None)
 
@@ -669,7 +669,7 @@ def fnv(key: str, now_s: float) -> float:
 
 
 def lease_s(policy: Policy, cooldown_s: float) -> float:
-    """How long a probe keeps its place: as said, or as long as the wait, or the base of waits."""
+    """The lease of a probe: as configured, otherwise as long as the wait, at least the base of waits."""
     rule = policy.recovery
     assert isinstance(rule, Cooldown)
     if rule.lease_s is not None:

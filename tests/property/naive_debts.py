@@ -69,7 +69,7 @@ def resemblance(one: frozenset[str], others: list[frozenset[str]]) -> int:
 
 
 class Story:
-    """What happened so far, in full, and the debt that came of it."""
+    """The full history so far, and the value that results from it."""
 
     def __init__(self) -> None:
         self.debt = 0
@@ -215,7 +215,7 @@ def talk(detector: _detectors.IdleTalk, story: Story, signal: Signal) -> None:
 
 
 def hear(tell: Callable[..., None], detector: Any, story: Story, signal: Signal) -> None:
-    """One signal more, as often as it says it came."""
+    """Add one signal, as often as its count."""
     if signal.step is None and signal.state is None and signal.failing_tests is None:
         return
     for _ in range(signal.count):
@@ -224,7 +224,7 @@ def hear(tell: Callable[..., None], detector: Any, story: Story, signal: Signal)
 
 @lru_cache(maxsize=64)
 def told(tell: Callable[..., None], detector: Any, signals: tuple[Signal, ...]) -> Story:
-    """The story of these signals, by that of all but the last."""
+    """The history of these signals, from that of all but the last."""
     if not signals:
         return Story()
     story = told(tell, detector, signals[:-1]).copy()
@@ -233,7 +233,7 @@ def told(tell: Callable[..., None], detector: Any, signals: tuple[Signal, ...]) 
 
 
 def reading_of(detector: Any, story: Story) -> Reading:
-    """What a debt is documented to say of a story."""
+    """The documented reading of a detector for a story."""
     debt = f"{story.debt / 100:.2f} steps (threshold {detector.limit:g})"
     steps = ", ".join(f'"{text}" (+{points / 100:.2f})' for points, text in story.evidence)
     why = f": {steps}; {detector.advice}" if steps else ""
@@ -241,7 +241,7 @@ def reading_of(detector: Any, story: Story) -> Reading:
 
 
 def reading_by(tell: Callable[..., None]) -> Callable[[Any, History, float], Reading]:
-    """What a debt is documented to say of a history."""
+    """The documented reading of a detector for a history."""
 
     def reading(detector: Any, history: History, now_s: float) -> Reading:
         return reading_of(detector, told(tell, detector, tuple(signal for _, signal in history)))

@@ -53,7 +53,7 @@ class Stood(NamedTuple):
 
 
 class Told:
-    """What happened so far, and the debt that came of it."""
+    """The history so far, and the value that results from it."""
 
     def __init__(self) -> None:
         self.debt = 0
@@ -90,7 +90,7 @@ def is_equal(one: Stood, other: Stood) -> bool:
 
 
 def facts(told: Told, signal: Signal) -> tuple[dict[str, int], int]:
-    """What the files and the tests cost and pay back, noted as seen."""
+    """The costs and credits of files and tests; adds them to the history."""
     costs = {}
     state, tests = signal.state, signal.failing_tests
     is_new = bool(told.states) and state is not None and state not in told.states
@@ -306,7 +306,7 @@ def settle(detector: Any, told: Told, costs: dict[str, int], credit: int, texts:
 
 @lru_cache(maxsize=64)
 def told_by(detector: Any, signals: tuple[Signal, ...]) -> Told:
-    """The story of these signals, by that of all but the last."""
+    """The history of these signals, from that of all but the last."""
     if not signals:
         return Told()
     told = told_by(detector, signals[:-1]).copy()

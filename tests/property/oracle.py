@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
 
 class Oracle:
-    """One circuit, remembered whole. `hear` gives the step that is expected, without memories."""
+    """One circuit with its full history. `hear` returns the expected step, without memories."""
 
     def __init__(self, policy: Policy, key: str, now_s: float) -> None:
         self.policy, self.key, self.seen_s, self.now_s = policy, key, now_s, now_s
@@ -191,7 +191,7 @@ class Oracle:
         return Permit(self.generation) if self.met_reduced_load[-1] else None
 
     def has_free_probe(self) -> bool:
-        """A place is free, and with all that are in progress there are too few results to decide."""
+        """Whether another probe is admitted: fewer than `probes` run, and the results so far and in progress cannot decide."""
         rule = self.policy.recovery
         if self.phase is not Phase.HALF_OPEN or not isinstance(rule, Cooldown):
             return False
@@ -295,7 +295,7 @@ class Oracle:
             self.open(f"{words}{row}", retry_after_s, self.admit, failed)
 
     def weigh(self, retry_after_s: float | None) -> None:
-        """Hold the evidence against the policy."""
+        """Compare the evidence with the policy."""
         heat, reason, admit, strictest = self.judgement()
         self.heat = heat
         warn_at = self.policy.tripping_at

@@ -275,13 +275,13 @@ def hottest(policy: Policy) -> Signal:
 
 
 def better_times(policy: Policy) -> list[Signal]:
-    """What has to be told so that the worst can be told from it: only outputs are judged so."""
+    """Signals before the worst one, for detectors that compare with earlier ones: only outputs need them."""
     needy = any(isinstance(detector, _detectors.OutputDecline) for detector in policy.detectors)
     return [Signal(output_chars=1000, count=21)] * needy
 
 
 def worst_signal() -> Signal:
-    """All that can be wrong with one thing that happened."""
+    """One signal with every kind of bad fact."""
     act = AgentStep("bash", "make", "no rule", "I try the same thing again")
     return Signal(
         ok=False,
@@ -299,7 +299,7 @@ def worst_signal() -> Signal:
 
 
 def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
-    """What trips this detector: the worst, again and again, after better times."""
+    """A history that trips this detector: the worst signal repeated, after good signals."""
     good = [Signal(output_chars=1000)] * most_calls(detector)
     bad = [worst_signal()] * most_calls(detector)
     worst = [worst_signal()._replace(output_chars=0)] * 2
@@ -318,7 +318,7 @@ def worst_history(detector: Detector) -> list[tuple[float, Signal]]:
 
 
 def most_calls(detector: Detector) -> int:
-    """How many equal calls every detector has seen enough of."""
+    """The number of equal calls after which no detector changes."""
     if isinstance(detector, DEBTS):
         return ceil(detector.limit) * 10 + 2  # of a resemblance of which 0.9 is usual
     fields = {**detector.fields(), "remember": 1}  # other errors, not more calls

@@ -44,7 +44,7 @@ class Naive:
         self.until: dict[str, tuple[float | None, str]] = {}
 
     def spent(self, path: str) -> int:
-        """All that was charged at or below a node since it was opened."""
+        """The sum of charges at or below a node since it was opened."""
         mark = f"{path}@{self.openings[path]}"
         return sum(cost for _, trail, cost in self.charges if mark in trail.split())
 
@@ -59,7 +59,7 @@ class Naive:
         return [other for other in self.limits if parent_of(other) == path]
 
     def may_still(self, path: str) -> int:
-        """What this node may still take from the one above: its limit's rest, or its children's."""
+        """The amount that this node may still reserve from its parent: the rest of its limit, or that of its children."""
         limit = self.limits[path]
         if limit is None:
             return sum(self.may_still(other) for other in self.below(path))

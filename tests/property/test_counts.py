@@ -25,7 +25,7 @@ MOST_FOLDS = 30  # 20 steps bisect a million
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )
-def test_of_a_million_at_once_the_very_one_trips_and_the_rest_is_late(
+def test_the_exact_one_of_a_million_signals_trips_and_the_rest_is_stale(
     detector: Detector, signal: Signal
 ) -> None:
     policy = CountingPolicy([detector])
@@ -64,7 +64,7 @@ def _folds_are_counted_from_zero() -> None:
 
 
 @pytest.mark.parametrize("signal", [Signal(ok=True), Signal(ok=True, seconds=0.1), Signal()])
-def test_a_million_that_change_nothing_are_a_few_folds(signal: Signal) -> None:
+def test_a_million_signals_that_change_nothing_are_a_few_evaluations(signal: Signal) -> None:
     policy = CountingPolicy([_detectors.FailureRate(20), _detectors.SlowCalls(1.0, 20)])
     circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False)), 0.0).circuit
     done = step(policy, circuit, Record(signal._replace(count=MILLION)), 0.0)
@@ -113,7 +113,7 @@ def probing(detector: Detector) -> tuple[Policy, Circuit]:
     ids=["failed", "slow"],
 )
 @pytest.mark.parametrize("before", [0, 1, 1000])
-def test_of_a_million_probes_the_very_one_that_fails_one_too_many_opens_the_circuit(
+def test_the_exact_one_of_a_million_probes_opens_the_circuit(
     detector: Detector, signal: Signal, before: int
 ) -> None:
     policy, circuit = probing(detector)
@@ -124,7 +124,7 @@ def test_of_a_million_probes_the_very_one_that_fails_one_too_many_opens_the_circ
 
 
 @pytest.mark.parametrize("before", [0, 1, 1000])
-def test_of_a_million_probes_the_very_one_that_succeeds_last_closes_the_circuit(
+def test_the_exact_one_of_a_million_probes_closes_the_circuit(
     before: int,
 ) -> None:
     policy, circuit = probing(_detectors.FailureRate(4, 0.5))

@@ -42,7 +42,7 @@ def remembered(detector: Detector, history: naive.History) -> Any:
 
 @cache
 def many_acts() -> list[AgentStep]:
-    """Steps of agents, with more words, lines and files in all than anybody remembers."""
+    """Steps of agents, with more words, lines and files than a detector remembers."""
     random = Random(0)
     letters = str.maketrans("0123456789", "ghijklmnop")
 
@@ -62,7 +62,7 @@ def many_acts() -> list[AgentStep]:
 
 
 def times(history: naive.History) -> list[float]:
-    """When to look: at the last signal, and later, as one after the other leaves its window."""
+    """Times of readings: at the last signal, and later, when signals leave the window."""
     last_s = history[-1][0] if history else 0.0
     return [last_s + later_s for later_s in (0.0, 0.25, 1.0, 2.75, 3.0, 8.75, 9.0, 300.0)]
 
@@ -77,7 +77,7 @@ def test_kinds_name_one_detector_each() -> None:
 
 @over_the_registry
 @given(st.data())
-def test_it_can_fire_from_its_own_fields(kind: type[Detector], data: st.DataObject) -> None:
+def test_a_detector_can_trip_from_its_own_fields(kind: type[Detector], data: st.DataObject) -> None:
     detector = data.draw(CONFIGS[kind])
     assert detector.heat(detector.start(), 0.0) < 1
     assert detector.heat(remembered(detector, worst_history(detector)), 0.0) >= 1
@@ -98,7 +98,9 @@ def test_a_share_that_no_calls_can_exceed_is_refused(kind: Any, threshold: float
 
 @over_the_registry
 @given(st.data())
-def test_it_is_as_hot_as_its_sentence_says(kind: type[Detector], data: st.DataObject) -> None:
+def test_heat_and_reason_equal_those_of_the_naive_function(
+    kind: type[Detector], data: st.DataObject
+) -> None:
     detector, history = data.draw(CONFIGS[kind]), data.draw(histories())
     for seen in range(len(history) + 1):
         memory = remembered(detector, history[:seen])
@@ -110,7 +112,9 @@ def test_it_is_as_hot_as_its_sentence_says(kind: type[Detector], data: st.DataOb
 
 @over_the_registry
 @given(st.data())
-def test_it_abstains_on_what_was_not_measured(kind: type[Detector], data: st.DataObject) -> None:
+def test_a_detector_abstains_on_facts_that_were_not_measured(
+    kind: type[Detector], data: st.DataObject
+) -> None:
     detector = data.draw(CONFIGS[kind])
     memory = remembered(detector, data.draw(histories()))
     silent = Signal(error="who knows", retry_after_s=9.0, count=7, refused=3)
@@ -137,7 +141,7 @@ def test_n_equal_signals_are_one_with_count_n(
 
 @over_the_registry
 @given(st.data(), SIGNALS, st.integers(2, 40))
-def test_under_equal_signals_its_heat_goes_one_way_until_it_begins_to_judge(
+def test_under_equal_signals_the_heat_moves_in_one_direction(
     kind: type[Detector], data: st.DataObject, signal: Signal, count: int
 ) -> None:
     detector, history = data.draw(CONFIGS[kind]), data.draw(histories())
@@ -160,7 +164,7 @@ def test_under_equal_signals_its_heat_goes_one_way_until_it_begins_to_judge(
 @over_the_registry
 @settings(max_examples=scaled(5, 2))
 @given(st.data())
-def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.DataObject) -> None:
+def test_the_memory_is_bounded_by_the_fields(kind: type[Detector], data: st.DataObject) -> None:
     detector = data.draw(CONFIGS[kind])
     random = Random(data.draw(st.integers(0, 99)))
     memory, bound, now_s = detector.start(), naive.KINDS[kind].memory_bound(detector), 1.75e9
@@ -190,7 +194,7 @@ def test_its_memory_is_bounded_by_its_fields(kind: type[Detector], data: st.Data
 
 @over_the_registry
 @given(st.data())
-def test_what_it_dumps_it_loads(kind: type[Detector], data: st.DataObject) -> None:
+def test_load_restores_what_dump_returns(kind: type[Detector], data: st.DataObject) -> None:
     detector, history = data.draw(CONFIGS[kind]), data.draw(histories())
     memory = remembered(detector, history)
     dumped = detector.dump(memory)
@@ -207,7 +211,7 @@ def test_what_it_dumps_it_loads(kind: type[Detector], data: st.DataObject) -> No
 
 @over_the_registry
 @given(st.data(), GARBAGE)
-def test_what_it_never_dumped_it_refuses(
+def test_load_refuses_what_dump_never_returned(
     kind: type[Detector], data: st.DataObject, garbage: Any
 ) -> None:
     detector = data.draw(CONFIGS[kind])
@@ -238,7 +242,7 @@ def test_what_it_never_dumped_it_refuses(
 
 @over_the_registry
 @given(st.data())
-def test_the_dump_of_another_configuration_is_loaded_or_let_go(
+def test_the_dump_of_another_configuration_is_loaded_or_dropped(
     kind: type[Detector], data: st.DataObject
 ) -> None:
     old, new = data.draw(CONFIGS[kind]), data.draw(CONFIGS[kind])
@@ -256,7 +260,7 @@ FIELDS = [(kind, name) for kind in ALL for name in fields(kind)]
 
 
 def conduct(detector: Detector, history: naive.History) -> list[Any]:
-    """All that a detector can be seen to do."""
+    """The observable behaviour of a detector."""
     memory, seen = detector.start(), list[Any]()
     for at_s, signal in history:
         memory = detector.fold(memory, signal, at_s)
@@ -272,7 +276,7 @@ def conduct(detector: Detector, history: naive.History) -> list[Any]:
 
 @pytest.mark.stress
 @pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda part: getattr(part, "kind", part))
-def test_every_field_is_alive(kind: type[Detector], field: str) -> None:
+def test_every_field_has_an_effect(kind: type[Detector], field: str) -> None:
     def changes_something(case: tuple[Detector, Detector, list[tuple[float, Signal]]]) -> bool:
         one, donor, history = case
         try:
@@ -292,9 +296,7 @@ def test_every_field_is_alive(kind: type[Detector], field: str) -> None:
 
 @over_the_registry
 @given(st.data())
-def test_its_reason_names_what_it_is_held_against(
-    kind: type[Detector], data: st.DataObject
-) -> None:
+def test_the_reason_names_the_threshold(kind: type[Detector], data: st.DataObject) -> None:
     detector = data.draw(CONFIGS[kind])
     reason = detector.reason(remembered(detector, worst_history(detector)), 0.0)
     assert naive.KINDS[kind].held_against(detector) in reason
@@ -336,7 +338,7 @@ def test_a_circuit_trips_by_each_detector_alone() -> None:
 
 @over_the_registry
 @given(st.data())
-def test_what_it_measures_reaches_its_threshold_when_it_trips(
+def test_the_measured_value_reaches_the_threshold_at_the_trip(
     kind: type[Detector], data: st.DataObject
 ) -> None:
     detector, history = data.draw(CONFIGS[kind]), data.draw(histories())

@@ -115,7 +115,7 @@ def test_every_input_is_answered(project: Path, agent: str, data: Any) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(agent=st.sampled_from(AGENTS), raw=st.binary(max_size=300))
-def test_bytes_that_are_no_event_are_refused(project: Path, agent: str, raw: bytes) -> None:
+def test_bytes_that_are_not_an_event_are_refused(project: Path, agent: str, raw: bytes) -> None:
     store = MemoryStore()
     reply = answer(agent, raw, str(project), lambda _: store)
     assert refused(agent, reply)
@@ -150,7 +150,7 @@ def forbidden(agent: str) -> dict[str, Any]:
 
 
 def mutate(draw: Any, agent: str) -> bytes:
-    """The same call in another dress: further fields, other escapes, other order, white space."""
+    """The same call in another encoding: further fields, other escapes, order and white space."""
     data = forbidden(agent)
     known = {
         "agent_id",
@@ -190,7 +190,7 @@ def mutate(draw: Any, agent: str) -> bytes:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(agent=st.sampled_from(AGENTS), data=st.data())
-def test_a_forbidden_call_is_refused_in_any_dress(project: Path, agent: str, data: Any) -> None:
+def test_a_forbidden_call_is_refused_in_any_encoding(project: Path, agent: str, data: Any) -> None:
     raw = mutate(data.draw, agent)
     store = MemoryStore()
     assert refused(agent, answer(agent, raw, str(project), lambda _: store)), raw
@@ -227,7 +227,7 @@ def outcome_of(raw: bytes) -> Any:
 
 
 class Broken:
-    """A store that fails in one of the ways in which stores fail."""
+    """A store that fails with one kind of store error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

@@ -59,7 +59,7 @@ def signal(chance: Random) -> Signal:
 
 
 def configured(kind: type[Any], chance: Random) -> Any:
-    """The debt as it comes, or with other numbers."""
+    """The detector with its defaults, or with other numbers."""
     more = {
         "limit": chance.choice((1.5, 3.0, 6.0)),
         "usual": chance.choice((0.1, 0.25, 0.5)),
@@ -82,7 +82,7 @@ def configured(kind: type[Any], chance: Random) -> Any:
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )
-def test_a_score_equals_the_one_of_the_full_history(kind: type[Any], tell: Any, walk: int) -> None:
+def test_a_score_equals_that_of_the_full_history(kind: type[Any], tell: Any, walk: int) -> None:
     chance = Random(f"{kind.kind} {walk}")
     detector, story = configured(kind, chance), naive_debts.Story()
     memory, history = detector.start(), list[tuple[float, Signal]]()

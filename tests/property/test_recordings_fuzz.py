@@ -25,7 +25,7 @@ calmly = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read_all(path: Path, force: str | None) -> None:
-    """Read it, and let a policy judge what comes of it."""
+    """Read a recording, and replay the result under a policy."""
     tally = RecordingTally()
     for run in runs_in(RecordingFile(str(path)), tally, force):
         judge(run, LEDGER, pictures=True)
@@ -82,7 +82,7 @@ def test_a_file_of_another_format_raises_nothing(force: str, sample: str, tmp_pa
 
 @calmly
 @given(data=st.binary(max_size=300), force=st.none() | st.sampled_from(sorted(FORMATS)))
-def test_noise_raises_nothing(data: bytes, force: str | None, tmp_path: Path) -> None:
+def test_random_text_raises_nothing(data: bytes, force: str | None, tmp_path: Path) -> None:
     path = tmp_path / "noise.jsonl"
     path.write_bytes(data)
     read_all(path, force)

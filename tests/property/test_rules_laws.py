@@ -49,7 +49,7 @@ def test_a_force_push_is_found_behind_any_complete_command(before: str) -> None:
 
 
 @given(st.text("ab*?", max_size=8), st.text("ab", max_size=8))
-def test_a_glob_over_names_is_what_fnmatch_says(pattern: str, name: str) -> None:
+def test_a_glob_over_names_agrees_with_fnmatch(pattern: str, name: str) -> None:
     assert name_matches(pattern, name) == fnmatch.fnmatchcase(name, pattern)
 
 
@@ -57,7 +57,7 @@ def test_a_glob_over_names_is_what_fnmatch_says(pattern: str, name: str) -> None
     st.lists(st.sampled_from(("a", "b", "*", "**", "a*")), min_size=1, max_size=5),
     st.lists(st.sampled_from(("a", "b", "ab")), min_size=1, max_size=5),
 )
-def test_a_glob_over_paths_is_what_its_parts_say(pattern: list[str], path: list[str]) -> None:
+def test_a_glob_over_paths_agrees_with_its_parts(pattern: list[str], path: list[str]) -> None:
     def says(left: list[str], rest: list[str]) -> bool:
         if not left:
             return not rest
@@ -69,7 +69,7 @@ def test_a_glob_over_paths_is_what_its_parts_say(pattern: list[str], path: list[
 
 
 @given(st.lists(st.sampled_from(("a", "..", ".", "b", "")), max_size=8))
-def test_a_joined_path_has_no_way_up(parts: list[str]) -> None:
+def test_a_joined_path_contains_no_parent_reference(parts: list[str]) -> None:
     joined = join("/w/x", "/".join(parts))
     assert joined.startswith("/")
     assert not {"..", ".", ""} & set(joined.split("/")[1:]) or joined == "/"

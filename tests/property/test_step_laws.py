@@ -19,7 +19,7 @@ patiently = settings(suppress_health_check=[HealthCheck.too_slow])
 
 @pytest.mark.deep
 @pytest.mark.parametrize("block", range(4))
-def test_the_corpus_walks_as_the_oracle_says(block: int) -> None:
+def test_the_machine_agrees_with_the_oracle_on_the_corpus(block: int) -> None:
     for seed in SEEDS[block::4]:
         walk(seed)
         walk_loops(seed)
@@ -45,7 +45,7 @@ def test_a_move_that_is_not_in_the_table_cannot_be_made(before: Phase, to: Phase
 
 @st.composite
 def walkers(draw: st.DrawFn) -> Walker:
-    """A circuit that has been through something, in any phase and mode."""
+    """A circuit with a history, in any phase and mode."""
     walker = Walker(draw(policies()), "k", 1000.0)
     for signal, seconds in draw(st.lists(st.tuples(FEW_SIGNALS, TICKS), max_size=5)):
         walker.record(signal, walker.ask())
@@ -103,7 +103,7 @@ def test_every_record_and_every_refusal_is_in_the_totals_once(
 
 @patiently
 @given(walkers(), st.sampled_from(Mode))
-def test_the_mode_decides_about_calls_and_never_changes_the_evidence(
+def test_the_override_decides_about_calls_and_never_changes_the_evidence(
     walker: Walker, mode: Mode
 ) -> None:
     phase = walker.circuit.phase
@@ -116,7 +116,7 @@ def test_the_mode_decides_about_calls_and_never_changes_the_evidence(
 
 @patiently
 @given(walkers())
-def test_a_reset_leaves_a_circuit_like_new_but_for_its_numbers(walker: Walker) -> None:
+def test_a_reset_circuit_equals_a_new_one_except_for_its_numbers(walker: Walker) -> None:
     mode, generation = walker.circuit.mode, walker.circuit.generation
     walker.order(None, reset=True)
     after, fresh = walker.circuit, walker.policy.start("k", 1000.0)

@@ -32,7 +32,7 @@ MOMENT_S = 1 / 1024  # exact in binary, and less than any time in a policy
 
 
 class Walker:
-    """A circuit, its oracle, and a second circuit that lives through JSON after every step."""
+    """A circuit, its oracle, and a second circuit that is dumped and loaded after every step."""
 
     def __init__(self, policy: Policy, key: str, now_s: float) -> None:
         self.policy, self.now_s = policy, now_s
@@ -72,7 +72,7 @@ class Walker:
         self.say(Override("ada", why, mode, reset, until_s=until_s, probe=probe))
 
     def hold_for(self, mode: Mode, for_s: float) -> None:
-        """Hold, and see it end at the very moment and not before."""
+        """Hold, and check that the hold ends exactly at its time."""
         self.order(mode, reset=False, for_s=for_s)
         ends_s = self.now_s + for_s
         if for_s > MOMENT_S:
@@ -112,7 +112,7 @@ class Walker:
         assert (after.probing.permits == ()) or after.phase is Phase.HALF_OPEN
 
     def check_snapshot(self, done: Step) -> None:
-        """What may be refused without a message is refused by one, and not a moment longer."""
+        """Check that a snapshot refuses exactly the calls that a message would refuse."""
         now_s, circuit = max(self.now_s, done.circuit.seen_s), done.circuit
         until_s = refuses_until_s(self.policy, circuit)
         answer = step(self.policy, circuit, Acquire(), now_s).verdict
@@ -148,14 +148,14 @@ class Walker:
     # Composite verbs
 
     def trip(self, retry_after_s: float | None = None) -> None:
-        """The worst that can be told, under a permit if there is one to be had."""
+        """Record the worst signal, under a permit if one is issued."""
         for signal in better_times(self.policy):
             self.record(signal)
         permit = self.ask()
         self.record(hottest(self.policy)._replace(retry_after_s=retry_after_s), permit)
 
     def wait_out(self, *, early: bool = False) -> None:
-        """Up to the very moment at which the circuit moves by itself, or to just before it."""
+        """Wait exactly until the circuit changes by time, or until just before."""
         moments = [self.circuit.outage.retry_at_s]
         moments += [permit.lease_until_s for permit in self.circuit.probing.permits]
         known = [at_s for at_s in moments if at_s is not None]
@@ -175,7 +175,7 @@ class Walker:
         self.record(signal, self.ask())
 
     def hang_probes(self, late: Signal) -> None:
-        """Every probe hangs until its lease is over, others take the places, and all come back."""
+        """Every probe hangs until its lease ends, others are admitted, and all report in the end."""
         self.half_open()
         hung = [self.ask() for _ in range(self.policy.recovery.probes + 1)]
         self.wait_out(early=True)
@@ -185,7 +185,7 @@ class Walker:
             self.record(late, permit)
 
     def hang_many_probes(self, many: int, late: Signal) -> None:
-        """More probes hang than are remembered; the youngest and the oldest of them come back."""
+        """More probes hang than are kept; the newest and the oldest of them report."""
         self.half_open()
         hung = []
         for _ in range(many):
@@ -222,7 +222,7 @@ class Walker:
         self.meet_reduced_load(12, signal)
 
     def worry_and_calm(self, signal: Signal, quiet_s: float) -> None:
-        """One failure after the other until a reset circuit worries; then nothing but time."""
+        """Failures until a reset circuit is TRIPPING; then only time passes."""
         self.order(Mode.AUTO, reset=True)
         for _ in range(12):
             if self.circuit.phase is not Phase.CLOSED:

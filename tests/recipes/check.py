@@ -43,7 +43,7 @@ def code_of(section: str) -> str:
 
 
 def calls_of(section: str, names: dict[str, Any], url: str) -> Calls:
-    """The guarded calls of a recipe: each asks the model once."""
+    """The guarded calls of a recipe: each calls the model once."""
     run = asyncio.Runner().run
     if section == "CrewAI":
         llm = names["GuardedLLM"](model="gpt-4.1", base_url=url, api_key="none", max_retries=0)
@@ -180,7 +180,7 @@ def check_prefect() -> None:
 
 
 def check_ray() -> None:
-    """Processes of their own: the circuit is in a file."""
+    """Separate processes: the circuit is in a file."""
     ray = import_module("ray")
     from switchgear import Panel
     from switchgear.errors import is_provider_failure

@@ -1,4 +1,4 @@
-"""Evasions that were written after the rules, without looking at them: what they refuse at the first try.
+"""Evasions that were written after the rules by authors who had not read them: the rate of refusals at the first attempt.
 
 `ATTACKS` are shell commands by class; `TOOL_ATTACKS` calls of other tools.
 """

@@ -476,7 +476,7 @@ def rewritten() -> Iterator[str]:
 
 
 def wrapped() -> Iterator[str]:
-    """Offences, run by other means."""
+    """Attacks, run by other commands."""
     random = Random(11)
     plain = [each for each in offences() if "\n" not in each]
     for wrapper in WRAPPERS.values():
@@ -485,5 +485,5 @@ def wrapped() -> Iterator[str]:
 
 
 def evasions() -> list[str]:
-    """All of them, each once, in a fixed order."""
+    """All evasions, each once, in a fixed order."""
     return list(dict.fromkeys((*offences(), *rewritten(), *wrapped())))

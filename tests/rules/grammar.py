@@ -110,7 +110,7 @@ def command(random: Random) -> str:
 
 
 def text(random: Random, longest: int = 12) -> str:
-    """A text of commands and signs; most are no text that a shell would run."""
+    """A text of commands and operators; most are invalid in a shell."""
     parts: list[str] = []
     for _ in range(random.randint(1, longest)):
         parts.append(command(random) if random.random() < 0.6 else random.choice(WORDS))

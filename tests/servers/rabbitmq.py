@@ -49,7 +49,7 @@ class RabbitMQ:
         eventually(self._is_up, f"the broker on port {self.port} is up")
 
     def kill(self) -> None:
-        """As a crash: nobody is told."""
+        """End the process as a crash does."""
         for process in self._processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # a session that this object started

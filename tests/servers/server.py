@@ -37,7 +37,7 @@ def _is_free(port: int) -> bool:
 
 
 class Server:
-    """One server process. What it is told to keep it keeps in its folder."""
+    """One server process. It saves its data in its folder."""
 
     def __init__(self, *options: str, port: int | None = None) -> None:
         self.port = port or free_port()
@@ -62,7 +62,7 @@ class Server:
         eventually(self._is_up, f"the server on port {self.port} is up")
 
     def say(self, *words: str) -> str:
-        """Send one command without any client library; the answer as it came."""
+        """Send one command without a client library; returns the raw answer."""
         text = f"*{len(words)}\r\n" + "".join(f"${len(w.encode())}\r\n{w}\r\n" for w in words)
         with socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT_S) as link:
             link.sendall(text.encode())
@@ -75,7 +75,7 @@ class Server:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """As a crash: nothing is saved, nobody is told."""
+        """End the process as a crash does: nothing is saved."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(LIMIT_S)

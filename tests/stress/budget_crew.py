@@ -17,7 +17,7 @@ def budgets_at(url: str) -> Budgets:
 
 
 def spend(gate: Any, index: int, url: str, times: int) -> tuple[int, int, int]:
-    """Reserve and settle, more than there is; what was charged, given and refused."""
+    """Reserve and settle more than the budget has; the numbers of charges, reservations and refusals."""
     budgets = budgets_at(url)
     chance = random.Random(index)
     story = f"team/wave/S-{index % 4}"

@@ -38,7 +38,7 @@ def together(*jobs: Callable[[], object]) -> None:
 
 
 def in_time(job: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
-    """What the job returns, run in a separate thread; fails if it takes longer than that."""
+    """The result of the job, run in a separate thread; fails after the time limit."""
     results: list[T] = []
     errors: list[BaseException] = []
 

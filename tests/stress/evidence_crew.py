@@ -44,7 +44,7 @@ def end(crew: list[tuple[Any, Any]]) -> None:
 
 
 def healthy(link: Any, url: str, policy: str, rate: float) -> None:
-    """Succeed so many times a second until told to stop; then say what was seen."""
+    """Succeed at a fixed rate until stopped; then report what was observed."""
     panel = Panel(url)
     breaker = panel.breaker("api", POLICIES[policy])
     breaker.call(succeeds)
@@ -68,7 +68,7 @@ def healthy(link: Any, url: str, policy: str, rate: float) -> None:
 
 
 def faulty(link: Any, url: str, policy: str, least_s: float, most_s: float) -> None:
-    """Fail every so often until told to stop; report the first refusal at once."""
+    """Fail at intervals until stopped; report the first refusal at once."""
     panel = Panel(url)
     breaker = panel.breaker("api", POLICIES[policy])
     luck = random.Random(5)
@@ -93,7 +93,7 @@ def faulty(link: Any, url: str, policy: str, least_s: float, most_s: float) -> N
 
 
 def outage(link: Any, url: str, policy: str, rate: float) -> None:
-    """Succeed until told, then fail; say when the circuit was first seen to refuse."""
+    """Succeed until signalled, then fail; report when the circuit first refused."""
     panel = Panel(url)
     breaker = panel.breaker("api", POLICIES[policy])
     breaker.call(succeeds)
@@ -119,7 +119,7 @@ def outage(link: Any, url: str, policy: str, rate: float) -> None:
 
 
 def player(link: Any, url: str, policy: str) -> None:
-    """Do what is said, one call at a time, of the circuit that is named, until there is no name."""
+    """Make one call at a time on the named circuit, as instructed, until no name arrives."""
     panel = Panel(url)
     link.send("ready")
     while True:

@@ -12,7 +12,7 @@ PATIENCE_S = 300.0
 
 
 def take_turns(gate: Any, index: int, url: str, journal: str, times: int) -> int:
-    """Take the lock so often, and leave two lines each time: came, went."""
+    """Take the lock a number of times, and log two lines each time: acquired, released."""
     panel = Panel(url)
     gate.wait(PATIENCE_S)
     for _ in range(times):

@@ -18,7 +18,7 @@ SUCCEEDED = Record(Signal(ok=True, cost_micros=3))
 
 
 def in_processes(job: Callable[..., Any], number: int, *args: Any) -> list[Any]:
-    """What each of that many processes answers; each runs `job(gate, index, *args)`."""
+    """The answers of a number of processes; each runs `job(gate, index, *args)`."""
     spawn = multiprocessing.get_context("spawn")
     gate, answers = spawn.Barrier(number), spawn.Queue()
     crew = [
@@ -51,7 +51,7 @@ def _run(answers: Any, job: Callable[..., Any], *args: Any) -> None:
 
 
 def tell_often(gate: Any, index: int, url: str, times: int) -> list[int]:
-    """Tell failures and successes in turn, now and then an ask; the events that were ours."""
+    """Record failures and successes in turn, with some requests; the events of this process."""
     store = RedisStore(url, timeout_s=10.0)
     store.now_s()
     gate.wait(PATIENCE_S)
@@ -65,7 +65,7 @@ def tell_often(gate: Any, index: int, url: str, times: int) -> list[int]:
 
 
 def ask_once(gate: Any, index: int, url: str, threads: int, now_s: float) -> int:
-    """Ask at once with every thread; how many were admitted."""
+    """Acquire with all threads at once; the number admitted."""
     store = RedisStore(url, timeout_s=10.0)
     store.now_s()
     start = threading.Barrier(threads)
@@ -87,7 +87,7 @@ def ask_once(gate: Any, index: int, url: str, threads: int, now_s: float) -> int
 
 
 def fail_once(gate: Any, index: int, url: str) -> int:
-    """Tell one failure; how many events that made."""
+    """Record one failure; the number of events."""
     store = RedisStore(url, timeout_s=10.0)
     gate.wait(PATIENCE_S)
     done = store.apply("sum", POLICY, FAILED, store.now_s())
@@ -125,7 +125,7 @@ def hear_a_trip(gate: Any, index: int, url: str) -> float:
 
 
 def tell_until_killed(url: str, counts: Any) -> None:
-    """Tell without end; `counts` are what was sent and what was answered."""
+    """Record without end; `counts` are the numbers of messages sent and answered."""
     store = RedisStore(url, timeout_s=10.0)
     while True:
         counts[0] += 1

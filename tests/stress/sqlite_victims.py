@@ -39,7 +39,7 @@ def child(work: Callable[[int], None]) -> tuple[int, int]:
 
 
 def answers(pid: int, reader: int) -> int:
-    """How many answers a process had when it ended, by a kill and nothing else."""
+    """The number of answers that a process had when it was killed."""
     reported = b""
     while chunk := os.read(reader, 65_536):
         reported += chunk
@@ -64,7 +64,7 @@ def telling(path: str, who: int) -> Callable[[int], None]:
 
 
 def killed_at_random(path: str, kills: int) -> int:
-    """Processes that tell all at once, killed in the middle of whatever they do."""
+    """Processes that record at the same time, killed at random moments."""
     chance = random.Random(11)
     answered = 0
     for start in range(0, kills, 4):

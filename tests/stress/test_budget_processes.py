@@ -58,7 +58,7 @@ def test_sixteen_processes_never_overspend_a_parent(url: str, budgets: Budgets) 
 
 
 def highest(lines: list[Line]) -> None:
-    """At no line of the account was more spent and set aside than the team has."""
+    """Check that no line of the account has more spent and reserved than the limit of the team."""
     used: dict[str, int] = {}
     spent = 0
     for line in lines:
@@ -78,7 +78,7 @@ def started(what: str, url: str) -> "subprocess.Popen[bytes]":
 
 
 def ended(victim: "subprocess.Popen[bytes]") -> bytes:
-    """What a process said that nobody has read yet, after it was killed."""
+    """The unread output of a process that was killed."""
     assert victim.stdout is not None
     with victim.stdout as said:
         victim.kill()
@@ -87,7 +87,9 @@ def ended(victim: "subprocess.Popen[bytes]") -> bytes:
     return rest
 
 
-def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budgets: Budgets) -> None:
+def test_killed_agents_lose_no_charge_and_their_reservations_expire(
+    url: str, budgets: Budgets
+) -> None:
     budgets.open("purse", 1_000_000_000)
     victims = [started("spend", url) for _ in range(4)]
     said = b""
@@ -109,7 +111,7 @@ def test_killed_agents_lose_no_charge_and_hold_nothing_for_ever(url: str, budget
     assert budgets.audit("purse").problems == ()
 
 
-def test_what_a_killed_agent_held_is_taken_as_spent(url: str, budgets: Budgets) -> None:
+def test_the_reservation_of_a_killed_agent_counts_as_spent(url: str, budgets: Budgets) -> None:
     victim = started("die", url)
     assert victim.wait(LIMIT_S) == -signal.SIGKILL
     assert ended(victim) == b"!"

@@ -106,7 +106,7 @@ OUTCOMES: list[BaseException | None] = [
 
 
 class Book:
-    """What all callers saw. Appending is atomic; counting comes afterwards."""
+    """The observations of all callers. Appending is atomic; they are counted afterwards."""
 
     def __init__(self) -> None:
         self.lines = list[str]()
@@ -162,7 +162,7 @@ class Book:
 
 
 def operator(breaker: CircuitBreaker, dice: random.Random) -> None:
-    """Somebody who gives orders all the time; never a reset, which would clear the totals."""
+    """An operator who sends overrides continuously; never a reset, which would clear the totals."""
     for _ in range(40):
         order = dice.choice(["hold_open", "hold_closed", "shadow", "release", "release"])
         getattr(breaker, order)(by="ann", why="stress")
@@ -173,7 +173,9 @@ def operator(breaker: CircuitBreaker, dice: random.Random) -> None:
 @pytest.mark.stress
 @pytest.mark.parametrize("with_orders", [False, True], ids=["left alone", "with an operator"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_threads_in_every_shape_with_every_outcome(policy: str, with_orders: bool) -> None:
+def test_no_call_of_threads_is_lost_in_any_shape_with_any_outcome(
+    policy: str, with_orders: bool
+) -> None:
     book = Book()
     breaker = CircuitBreaker(
         "api", policy=POLICIES[policy], ignore=Ignored, clock=Ticking(), sinks=[book.heard]
@@ -194,7 +196,7 @@ def test_threads_in_every_shape_with_every_outcome(policy: str, with_orders: boo
 
 
 def test_threads_on_the_fast_paths_while_others_trip_and_read() -> None:
-    """Successes by ticket and refusals without a lock race with all that ends a run."""
+    """Successes by ticket and refusals without a lock race with everything that ends a run."""
     book = Book()
     policy = POLICIES["classic"]
     breaker = CircuitBreaker("api", policy=policy, clock=Ticking(), sinks=[book.heard])
@@ -240,7 +242,7 @@ def test_a_run_longer_than_its_tickets_loses_none_at_the_change() -> None:
 
 @pytest.mark.stress
 @pytest.mark.parametrize("policy", POLICIES)
-def test_tasks_with_cancellations_and_streams_left_early(policy: str) -> None:
+def test_no_call_of_tasks_is_lost_with_cancellations_and_abandoned_streams(policy: str) -> None:
     book = Book()
     breaker = CircuitBreaker(
         "api", policy=POLICIES[policy], ignore=Ignored, clock=Ticking(), sinks=[book.heard]

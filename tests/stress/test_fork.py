@@ -144,7 +144,7 @@ def test_a_child_forked_during_a_probe_of_another_thread_probes_when_the_lease_i
     assert breaker.totals.late == 0
 
 
-def test_both_sides_of_a_fork_inside_a_guarded_call_finish_the_call() -> None:
+def test_a_fork_inside_a_guarded_call_finishes_it_in_both_processes() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
 
     def child() -> None:
@@ -158,7 +158,7 @@ def test_both_sides_of_a_fork_inside_a_guarded_call_finish_the_call() -> None:
     assert breaker.totals.succeeded == 2
 
 
-def test_the_first_threads_of_a_child_do_not_fight_over_its_fresh_lock() -> None:
+def test_the_first_threads_of_a_child_share_its_new_lock() -> None:
     breaker = CircuitBreaker("api", threshold=10**9, clock=FakeClock())
 
     def hammer() -> None:
@@ -175,7 +175,7 @@ def test_the_first_threads_of_a_child_do_not_fight_over_its_fresh_lock() -> None
 
 
 @pytest.mark.stress
-def test_forking_while_sixteen_threads_are_at_work_never_hurts_the_child() -> None:
+def test_forking_while_sixteen_threads_run_never_deadlocks_the_child() -> None:
     breaker = CircuitBreaker("api", threshold=3, base_timeout=0.001, max_timeout=0.001)
     stop = threading.Event()
 

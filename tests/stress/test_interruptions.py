@@ -39,7 +39,7 @@ def fails() -> None:
 
 
 def in_the_middle(monkeypatch: pytest.MonkeyPatch, happening: Callable[[], object]) -> list[str]:
-    """Let something happen, once, while the breaker's lock is held."""
+    """Run a function once while the breaker's lock is held."""
     happened = list[str]()
 
     def interrupted(*args: Any) -> Any:
@@ -82,7 +82,7 @@ def test_a_stream_collected_in_the_middle_of_a_message_does_not_deadlock_and_is_
 
 
 @pytest.mark.stress
-def test_a_probe_stream_collected_in_the_middle_of_a_message_leaves_its_place(
+def test_a_probe_stream_collected_in_the_middle_of_a_message_returns_its_permit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = FakeClock()
@@ -149,7 +149,7 @@ class Overtaken(memory.MemoryCell):  # type: ignore[misc]  # final in the stubs,
         return done
 
 
-def test_a_thread_that_was_overtaken_does_not_put_back_an_older_state() -> None:
+def test_an_overtaken_thread_does_not_restore_an_older_state() -> None:
     breaker = CircuitBreaker("api", threshold=2, clock=FakeClock())
     breaker._store = store = Overtaken()
     store.meanwhile = lambda: breaker.record(Signal(ok=False))
@@ -166,7 +166,7 @@ class Interrupt(BaseException):
 
 
 def interrupted_at(moment: int, job: Callable[[], object]) -> bool:
-    """Run the job and interrupt it at the n-th moment in our code; whether there were so many.
+    """Run the job and interrupt it at the n-th moment in code of Switchgear; whether it had that many moments.
 
     The interpreter looks for signals when a function begins and when a C function has returned;
     a profiler is told of just these moments, and what it raises is raised there.
@@ -224,7 +224,7 @@ def test_an_interrupt_at_any_moment_leaves_a_breaker_that_works(
 
 
 def still_works(breaker: CircuitBreaker, clock: FakeClock) -> None:
-    """It is neither locked nor wedged: it can be read, comes back, and trips again."""
+    """Check that the breaker can be read, recovers, and trips again."""
     lock_is_free = threading.Event()
 
     def read() -> None:
@@ -380,7 +380,7 @@ def test_an_interrupt_right_after_a_commit_of_the_backlog_saves_it_once(
     resilient.close()
 
 
-def test_an_interrupt_right_behind_a_begin_leaves_no_transaction_open(tmp_path: Path) -> None:
+def test_an_interrupt_right_after_a_begin_leaves_no_transaction_open(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "state.db", busy_timeout_s=0.2)
     policy = Policy([detectors.ConsecutiveFailures(5)])
     for moment in range(1, 400):

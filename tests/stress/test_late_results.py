@@ -17,7 +17,7 @@ CROWD = 8
 def outlasting(
     breaker: CircuitBreaker, shape: Shape, meanwhile: Callable[[], None], *, fails: bool
 ) -> None:
-    """Let a crowd of calls begin, let something happen, and let them all end after it."""
+    """Start several calls, run a function, and let all calls end after it."""
     inside, over = threading.Barrier(CROWD + 1), threading.Event()
 
     def slow() -> None:
@@ -57,7 +57,7 @@ def test_results_from_before_the_trip_change_nothing_while_open(shape: Shape, fa
 
 @pytest.mark.parametrize("fails", [False, True], ids=["successes", "failures"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_results_from_before_the_trip_neither_close_nor_reopen_nor_spend_a_probe(
+def test_results_from_before_the_trip_neither_close_nor_reopen_nor_use_up_a_probe(
     shape: Shape, fails: bool
 ) -> None:
     clock = FakeClock()
@@ -112,7 +112,7 @@ def trip(breaker: CircuitBreaker) -> None:
 @pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
 @pytest.mark.parametrize("lease_s", [None, 7.0])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_a_hung_probe_loses_its_place_when_its_lease_ends_and_the_next_caller_probes(
+def test_a_hung_probe_loses_its_permit_when_its_lease_ends_and_the_next_caller_probes(
     shape: Shape, lease_s: float | None, fails: bool
 ) -> None:
     clock = FakeClock()
@@ -153,7 +153,7 @@ def test_a_hung_probe_loses_its_place_when_its_lease_ends_and_the_next_caller_pr
     assert breaker.totals.late == 1
 
 
-def test_while_one_probe_after_the_other_hangs_there_is_still_only_one_place() -> None:
+def test_while_one_probe_after_another_hangs_only_one_is_admitted() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     trip(breaker)

@@ -23,7 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("shape", ALL, ids=lambda shape: shape.__name__)
-def test_eight_threads_are_inside_at_once(shape: Shape, settings: str) -> None:
+def test_eight_threads_run_at_the_same_time(shape: Shape, settings: str) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock(), **SETTINGS[settings])
     if settings == "tripping":
         breaker.record(Signal(ok=False))

@@ -42,13 +42,13 @@ SHAPES = [
 
 
 def ended(breaker: CircuitBreaker, ending: BaseException | None) -> None:
-    """The state is the one that this ending of a probe leads to."""
+    """Check that the state follows from this end of a probe."""
     expected = {type(None): "closed", ConnectionError: "open", KeyboardInterrupt: "half_open"}
     assert breaker.state == expected[type(ending)]
 
 
 def make_probing(breaker: CircuitBreaker, clock: FakeClock) -> None:
-    """Whatever the state: after this the next call is a probe."""
+    """Bring the circuit into a state in which the next call is a probe."""
     if breaker.state == "closed":
         breaker.record(Signal(ok=False))
     clock.advance(300.0)
@@ -56,7 +56,7 @@ def make_probing(breaker: CircuitBreaker, clock: FakeClock) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_of_sixteen_threads_exactly_one_probes(shape: Shape) -> None:
+def test_exactly_one_of_sixteen_threads_probes(shape: Shape) -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     start, finish = threading.Barrier(CROWD), threading.Barrier(CROWD)
@@ -121,7 +121,7 @@ async def called(breaker: CircuitBreaker, function: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("shape", [acall, adecorated, ablock, astream, called])
-def test_of_sixteen_tasks_exactly_one_probes(shape: Callable[..., Any]) -> None:
+def test_exactly_one_of_sixteen_tasks_probes(shape: Callable[..., Any]) -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     admitted = list[int]()
@@ -159,7 +159,7 @@ def test_of_sixteen_tasks_exactly_one_probes(shape: Callable[..., Any]) -> None:
     assert breaker.totals.refused == ROUNDS * (CROWD - 1)
 
 
-def test_tasks_cancelled_from_outside_in_the_middle_of_a_probe_leave_its_place_each_time() -> None:
+def test_a_probe_cancelled_from_outside_returns_its_permit_each_time() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
 

@@ -46,7 +46,7 @@ def check_conservation(store: RedisStore, seqs: list[list[int]], told: int) -> N
     assert stream == everybody[-len(stream) :], "and the stream has no gaps"
 
 
-def test_the_records_of_eight_processes_on_one_circuit_are_folded_exactly_once(
+def test_the_records_of_eight_processes_on_one_circuit_are_counted_exactly_once(
     server: Server,
 ) -> None:
     store = RedisStore(server.url)
@@ -56,7 +56,7 @@ def test_the_records_of_eight_processes_on_one_circuit_are_folded_exactly_once(
     store.close()
 
 
-def test_the_same_on_a_cluster_of_three_nodes() -> None:
+def test_records_are_counted_exactly_once_on_a_cluster_of_three_nodes() -> None:
     with running_cluster() as cluster:
         store = RedisStore(cluster.url)
         seqs = in_processes(tell_often, PROCESSES, cluster.url, TELLS // 10)
@@ -77,7 +77,7 @@ def test_sixteen_callers_of_a_half_open_circuit_get_one_probe(server: Server) ->
     store.close()
 
 
-def test_one_failure_in_each_of_five_processes_makes_one_trip(server: Server) -> None:
+def test_one_failure_in_each_of_five_processes_is_one_trip(server: Server) -> None:
     assert sum(in_processes(fail_once, 5, server.url)) == 1
     store = RedisStore(server.url)
     found = store.get("sum")

@@ -1,4 +1,4 @@
-"""No lock is held while user code runs, so user code may use the breaker it is called by.
+"""No lock is held while user code runs, so user code may use its own breaker.
 
 Each kind of user code is told to look at the breaker from inside, and to have another thread
 look at it too: a lock held by the caller would deadlock the one or the other.
@@ -51,7 +51,7 @@ class Intruder:
             self._inside = False
 
     def hear(self, event: Event) -> None:
-        """As a sink: what it causes it hears afterwards, so it must know when to stop."""
+        """Use the breaker as a sink: it receives the events that it causes, so it must stop itself."""
         if self.visits < 20:
             self.intrude(event)
 

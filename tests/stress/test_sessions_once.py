@@ -1,4 +1,4 @@
-"""However many hooks run at a time, a session's hint, warning and rung come once."""
+"""With any number of concurrent hooks, a session's hint, warning and escalation step come once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +19,7 @@ HOOKS = 8
 
 
 def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
-    """What one hook after the other is given to say, and the rungs it takes; each its own store."""
+    """The texts of one hook after another, and the steps that it takes; each has its own store."""
     said, step_names = list[str](), list[str]()
 
     def work(tx: Transaction) -> AgentMessages:
@@ -43,7 +43,7 @@ def hook(path: str, calls: int) -> tuple[list[str], list[str]]:
     return said, step_names
 
 
-def test_of_parallel_hooks_one_takes_the_step_and_one_delivers_the_hint(tmp_path: Path) -> None:
+def test_one_of_parallel_hooks_takes_the_step_and_one_delivers_the_hint(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     with ThreadPoolExecutor(HOOKS) as pool:
         done = list(pool.map(lambda _: hook(path, 4), range(HOOKS)))

@@ -110,7 +110,7 @@ def in_one_process(policy: str, calls: list[tuple[int, bool]]) -> str:
 
 
 def orders(policy: str) -> Iterator[list[tuple[int, bool]]]:
-    """Some that are known to be hard, and some by chance; who calls, and whether it succeeds."""
+    """Difficult orders and random ones: which process calls, and whether it succeeds."""
     ok, bad = True, False
     yield [(0, ok), (1, ok), *[(2, bad)] * 5]
     yield [(0, ok), *[(2, bad)] * 4, (1, ok), (2, bad)]

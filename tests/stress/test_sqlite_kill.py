@@ -26,7 +26,7 @@ def found(store: SqliteStore, key: str) -> StoredCircuit:
     return it
 
 
-def test_two_hundred_kills_lose_nothing_and_wedge_nothing(tmp_path: Path) -> None:
+def test_two_hundred_kills_lose_nothing_and_block_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     numbers = map(str, (AT_RANDOM, INSIDE, AFTER_ASKING))
     done = subprocess.run(

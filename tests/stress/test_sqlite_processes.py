@@ -20,7 +20,7 @@ PROCESSES, TIMES = 8, 2000
 PATIENCE_S = 300.0
 
 
-def test_the_records_of_eight_processes_are_all_folded(tmp_path: Path) -> None:
+def test_the_records_of_eight_processes_are_all_counted(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     tellers = [
         subprocess.Popen(
@@ -52,7 +52,7 @@ def test_the_records_of_eight_processes_are_all_folded(tmp_path: Path) -> None:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_processes_that_begin_the_file_at_once_begin_one_file(tmp_path: Path) -> None:
+def test_processes_that_create_the_file_at_once_create_one_file(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "state.db"
     tellers = [
         subprocess.Popen([sys.executable, str(SCRIPT), str(path), str(who), "1"])

@@ -18,7 +18,7 @@ Data = dict[str, Any]
 
 
 def claude(event: str, session: str = "s1", **more: Any) -> Data:
-    """An event of Claude Code, and of who speaks as it does."""
+    """An event of Claude Code, and of agents with the same format."""
     return {"session_id": session, "cwd": "/", "hook_event_name": event, **more}
 
 
@@ -70,7 +70,7 @@ class Guarded:
         return dialect_of(self.agent).read({**data, "cwd": str(self.folder)})
 
     def hear(self, data: Data) -> Ruling:
-        """One event, and what is ruled on it; a second passes."""
+        """Send one event a second after the last; its ruling."""
         self.clock.advance(1.0)
         return decide(self.facts(data), self.known, self.store, dialect_of(self.agent).warns)
 
@@ -92,7 +92,7 @@ class Guarded:
         return "closed" if found is None else str(found.circuit.phase)
 
     def names(self) -> set[str]:
-        """The names of all circuits there are."""
+        """The names of all circuits."""
         return {found.circuit.key for found in self.store.find()}
 
     def events(self, kind: str) -> list[str]:
@@ -101,6 +101,6 @@ class Guarded:
 
 
 def written(agent: str, data: Data, ruling: Ruling) -> Any:
-    """What the agent is told, as JSON values; nothing at all is an empty mapping."""
+    """The reply to the agent as JSON values; no reply is an empty mapping."""
     dialect = dialect_of(agent)
     return json.loads(dialect.write(ruling, dialect.read(data)).stdout or "{}")

@@ -46,7 +46,7 @@ class Watching(RunView):
 
 
 class Hands:
-    """A clock that runs by itself as little as it can: waiting moves it at once."""
+    """A clock that moves at once when the code waits."""
 
     def __init__(self, start_s: float = 1_800_000_000.0) -> None:
         self.now_s = start_s

@@ -206,7 +206,7 @@ def decorated_function_that_returns_a_coroutine(breaker: CircuitBreaker, functio
 
 
 class Awaitable:
-    """What can be awaited and is no coroutine, like the futures of an event loop."""
+    """An awaitable that is not a coroutine, like the futures of an event loop."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -261,7 +261,7 @@ def decorated_coroutine_that_returns_a_stream(breaker: CircuitBreaker, function:
 
 
 class Stream:
-    """The stream object of an SDK: an iterator that is no generator."""
+    """The stream object of an SDK: an iterator that is not a generator."""
 
     def __init__(self, function: Function) -> None:
         self._left = [function]

@@ -23,13 +23,13 @@ NOBODY = 65_534
 
 
 def sql(path: Path, statement: str, *values: Any) -> list[Any]:
-    """Say something to the file behind the store's back."""
+    """Execute SQL on the file without the store."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         return db.execute(statement, values).fetchall()
 
 
 def set_aside(path: Path) -> list[Path]:
-    """The files that were moved away, without their logs."""
+    """The files that were set aside, without their logs."""
     found = path.parent.glob(f"{path.name}.corrupt-*")
     return sorted(file for file in found if not file.name.endswith(("-wal", "-shm")))
 

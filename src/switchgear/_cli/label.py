@@ -236,7 +236,7 @@ def _prompt(rows: list[LabelledRun], read_key: Callable[[], str] = click.getchar
 def _head(row: LabelledRun) -> str:
     """The id, the number of steps, the end and the project of a run."""
     parts = [row.id, plural(row.steps, "step")]
-    if row.ended_at_s is not None and row.ended_at_s > FIRST_DATE_S:  # else relative to its start
+    if row.ended_at_s is not None and row.ended_at_s > MIN_EPOCH_S:  # else relative to its start
         parts.append(clock_time(row.ended_at_s, time.time()))
     if row.folder:
         parts.append(Path(row.folder).name)

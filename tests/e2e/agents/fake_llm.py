@@ -25,7 +25,7 @@ from e2e.agents.wire_formats import (
 
 
 class ScriptedApi:
-    """A server in a thread. `requests` counts what was asked with tools: the agent's turns.
+    """A server in a thread. `requests` counts the requests with tools, which are the agent's turns.
 
     `refuse()` closes the port, so that connections are refused, as with a dead provider.
     """
@@ -61,13 +61,13 @@ class ScriptedApi:
             self._server.server_close()
 
     def heard(self, raw: bytes) -> None:
-        """What was asked with tools, whole: the model sees what is in it."""
+        """The complete request with tools, as the model receives it."""
         with self._lock:
             self.requests += 1
             self.bodies.append(raw.decode(errors="replace"))
 
     def turn(self, answers: int) -> Turn:
-        """The answer that follows so many answers."""
+        """The answer for a request that already has this number of answers."""
         return turn_of(self.scenario, answers)
 
     def __enter__(self) -> Self:

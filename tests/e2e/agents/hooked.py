@@ -1,4 +1,4 @@
-"""Real agents with our hooks inside, installed by our own command, in clean worlds."""
+"""Real agents with hooks that the `switchgear` command installed, in clean environments."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Guarded:
         self.env = {**world.env, "PATH": path}
 
     def switchgear(self, *words: str, good: Sequence[int] = (0,)) -> str:
-        """Our own command, in the world of the agent."""
+        """The `switchgear` command, in the environment of the agent."""
         done = subprocess.run(
             [sys.executable, "-m", "switchgear", *words],
             cwd=self.project,
@@ -79,13 +79,13 @@ class Guarded:
         return Ended(done.returncode, done.stdout, time.monotonic() - began_s)
 
     def events(self) -> list[dict[str, Any]]:
-        """Everything that happened to the circuits, oldest first."""
+        """All events of the circuits, oldest first."""
         told = self.switchgear("events", "--json", "--limit", "1000", good=(0, 1))
         return [json.loads(line) for line in told.splitlines() if line.strip()]
 
 
 class ScriptedModel(ScriptedApi):
-    """Says these turns one after the other, and then that it is done."""
+    """Plays these turns one after the other, and then reports that it is done."""
 
     def __init__(self, *turns: Turn) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class ScriptedModel(ScriptedApi):
         return self.turns[answers] if answers < len(self.turns) else Turn(text="Done.")
 
     def was_told(self, text: str) -> bool:
-        """Whether a text was in what the model was sent; JSON has it escaped."""
+        """Whether a request to the model contained a text; JSON escapes it."""
         return any(json.dumps(text)[1:-1] in body for body in self.bodies)
 
 

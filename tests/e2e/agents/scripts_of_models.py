@@ -58,7 +58,7 @@ SCENARIOS: Mapping[str, tuple[Turn, ...]] = MappingProxyType(
 
 
 def turn_of(scenario: str, answers: int) -> Turn:
-    """The answer that follows so many answers."""
+    """The answer for a request that already has this number of answers."""
     turns = SCENARIOS[scenario]
     if turns[-1].status != 200:
         return turns[-1]

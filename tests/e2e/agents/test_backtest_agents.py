@@ -34,7 +34,7 @@ def switchgear(world: World, project: Path, *arguments: str) -> dict[str, Any]:
 
 
 def sessions(world: World, api: ScriptedApi, project: Path, scenario: str) -> dict[str, Any]:
-    """Let the agent play a scenario once; what the backtest finds of it in the agent's home."""
+    """Let the agent play a scenario once; the sessions that the backtest finds in the agent's home."""
     if world.agent.name not in READ:
         pytest.skip(f"the sessions of {world.agent.name} are not read")
     api.play(scenario)
@@ -58,16 +58,14 @@ def test_a_session_with_progress_is_read_step_by_step(
     assert rows[-1]["judged"][0]["tripped_at"] is None
 
 
-def test_the_same_failing_command_is_seen_to_fail(
-    world: World, api: ScriptedApi, project: Path
-) -> None:
+def test_a_failing_command_is_read_as_failed(world: World, api: ScriptedApi, project: Path) -> None:
     found = sessions(world, api, project, "same-error-for-ever")
     stops = [row["judged"][0] for row in found["rows"] if row["judged"][0]["tripped_at"]]
     assert stops, found
     assert "No such file" in json.dumps(stops[0]["evidence"])
 
 
-def test_our_own_record_of_the_same_run_is_read_too(
+def test_the_record_of_switchgear_about_the_same_run_is_read_too(
     world: World, api: ScriptedApi, project: Path
 ) -> None:
     api.play("same-error-for-ever")

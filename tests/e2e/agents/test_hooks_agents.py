@@ -31,7 +31,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def guard(name: str, project: Path, homes: Path) -> Iterator[Guard]:
-    """The agent with our hooks in it, and the model that it will listen to."""
+    """The agent with installed hooks, and its scripted model."""
     running: list[ScriptedModel] = []
 
     def make(*turns: Turn) -> tuple[Guarded, ScriptedModel]:
@@ -80,7 +80,7 @@ def test_an_open_circuit_of_git_blocks_git_and_nothing_else(guard: Guard, projec
     assert model.requests == 5
 
 
-def test_an_agent_cannot_release_itself(guard: Guard, name: str, project: Path) -> None:
+def test_an_agent_cannot_release_its_own_circuit(guard: Guard, name: str, project: Path) -> None:
     guarded, model = guard(
         *shell(
             "switchgear release op/git_operations --why 'I am done'",
@@ -119,7 +119,7 @@ TOLD_BY_TRANSCRIPTS = {"claude": 150_000 * 3 + 1_000 * 15, "codex": 197_500, "ge
 
 
 @pytest.mark.parametrize("name", TOLD_BY_TRANSCRIPTS)
-def test_what_an_answer_costs_is_charged_to_the_story_once(
+def test_the_cost_of_an_answer_is_charged_to_the_task_once(
     name: str, guard: Guard, project: Path
 ) -> None:
     if not program(name).exists():

@@ -41,7 +41,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 class Ran(NamedTuple):
-    """What came of an agent's run."""
+    """The result of an agent's run."""
 
     code: int | None
     """`None`: it was still running when its time was over, and was killed."""
@@ -84,7 +84,7 @@ def agent(
 
 
 class Tap:
-    """A TCP forwarder that keeps what passes, to compare both sides of the proxy."""
+    """A TCP forwarder that saves all bytes, to compare both sides of the proxy."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -109,7 +109,7 @@ class Tap:
             back.join()
 
     def requests(self) -> Counter[tuple[str, bytes]]:
-        """Method, path and body of the model calls, with how often each came."""
+        """Method, path and body of the model calls, and the number of each."""
         found: Counter[tuple[str, bytes]] = Counter()
         for sent, _ in self.connections:
             for head, body in messages(bytes(sent)):
@@ -119,7 +119,7 @@ class Tap:
         return found
 
     def replies(self) -> Counter[bytes]:
-        """The bodies of the responses, with how often each came."""
+        """The bodies of the responses, and the number of each."""
         found: Counter[bytes] = Counter()
         for _, got in self.connections:
             found.update(body for _, body in messages(bytes(got)))
@@ -139,7 +139,7 @@ def _copy(one: socket.socket, other: socket.socket, kept: bytearray) -> None:
 
 
 def messages(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The HTTP messages in what passed one way; the last may end with the connection."""
+    """The HTTP messages of one direction; the last may end with the connection."""
     while b"\r\n\r\n" in data:
         head, _, data = data.partition(b"\r\n\r\n")
         lower = head.lower()

@@ -30,7 +30,7 @@ def steps_of(done: AgentRun) -> list[ToolStep]:
     return [event for event in done.events if isinstance(event, ToolStep)]
 
 
-def test_a_step_its_outcome_the_usage_and_the_result_are_seen(
+def test_steps_outcomes_usage_and_result_are_read(
     world: World, api: ScriptedApi, project: Path
 ) -> None:
     done = run(world, project)
@@ -50,7 +50,7 @@ def test_a_step_its_outcome_the_usage_and_the_result_are_seen(
     assert done.unknown_lines == 0, done.tail
 
 
-def test_a_failing_command_is_a_failed_step_with_its_words(
+def test_a_failing_command_is_a_failed_step_with_its_error(
     world: World, api: ScriptedApi, project: Path
 ) -> None:
     api.play("same-error")

@@ -62,7 +62,7 @@ def test_the_same_failing_command_in_each_iteration_trips_at_the_threshold(
     assert result["stats"]["circuit_breaker"]["unique_errors"] == 1
 
 
-def test_a_dead_provider_is_an_agent_error_and_no_evidence_against_the_loop(
+def test_a_dead_provider_is_an_agent_error_and_not_evidence_against_the_loop(
     world: World, api: ScriptedApi, project: Path
 ) -> None:
     api.refuse()

@@ -1,4 +1,4 @@
-"""The four model APIs that agents speak, as far as a scripted model needs them.
+"""The parts of the four model APIs that a scripted model needs.
 
 Reading: how many answers a request already has, and which tools it offers. Writing: one answer, as
 a JSON body or as the events of a stream.

@@ -1,4 +1,4 @@
-"""A clean world for each agent CLI: own home, dummy keys, no telemetry, our API as its provider.
+"""A clean environment for each agent CLI: its own home, dummy keys, no telemetry, the scripted API as its provider.
 
 All of it is environment and configuration files, no argument, so that the agent can also be started
 by `switchgear run --agent NAME` in the same world.

@@ -26,7 +26,7 @@ stories:
 
 
 def fill(root: Path, text: str = "") -> None:
-    """Circuits, sessions, budgets, runs, a batch and an incident. `text` is in every text of an agent."""
+    """Create circuits, sessions, budgets, runs, a batch and an incident. `text` is in every text of an agent."""
     write_config(root / "switchgear.yaml", CONFIG)
     with Panel(f"sqlite:///{root}/.switchgear/state.db") as panel:
         _circuits(panel, text)
@@ -97,7 +97,7 @@ def _sessions(panel: Panel, text: str) -> None:
 
 
 def _steps(last: str, failures: int, until_s: float, text: str) -> tuple[tuple[Any, ...], ...]:
-    """What the hooks keep of an agent's last steps."""
+    """The last steps of an agent, as hooks save them."""
     calls = ("Read: package.json", "Bash: npm install", "Edit: src/main.ts", last)
     rows = []
     for at in range(14):

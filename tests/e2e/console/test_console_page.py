@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what it shows, how quickly, what it does, and what it must not do.
+"""The page in a real Chromium: content, speed, actions, and what it must not do.
 
 Screenshots of every view are kept in build/console, for people to look at.
 """
@@ -98,7 +98,7 @@ def a_browser() -> Iterator[Any]:
 
 
 class Tab:
-    """One page of a browser, signed in; everything that its console says is kept."""
+    """One page of a browser, signed in; saves every message of the browser's console."""
 
     def __init__(
         self, browser: Any, served: Served, role: str = "operator", **context: Any
@@ -144,7 +144,7 @@ def trip(panel: Panel, name: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_is_drawn_without_errors_and_without_serious_findings(
+def test_every_view_is_drawn_without_errors_and_accessibility_findings(
     browser: Any, served: Served, scheme: str
 ) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
@@ -201,7 +201,7 @@ def test_every_view_fits_on_a_small_screen(browser: Any, served: Served) -> None
     assert tab.said == []
 
 
-def test_a_trip_in_another_process_appears_by_the_stream_and_not_by_the_next_look(
+def test_a_trip_in_another_process_arrives_over_the_event_stream(
     tab: Tab, served: Served, record_property: Any
 ) -> None:
     """How long it takes is measured, not asserted: this machine may be busy (`bench.console page`)."""
@@ -338,7 +338,7 @@ def test_a_run_is_paused_nudged_extended_and_stopped_from_the_page(
 
 
 def _has(file: Path, text: str) -> bool:
-    """Whether a file that another process writes contains the text by now."""
+    """Whether a file that another process writes contains the text yet."""
     return file.exists() and text in file.read_text()
 
 
@@ -449,7 +449,7 @@ def test_a_link_is_copied_also_where_browsers_have_no_clipboard_for_the_page(
     assert tab.said == []
 
 
-def test_what_agents_write_stays_text_in_every_view(browser: Any, tmp_path: Path) -> None:
+def test_text_from_agents_is_escaped_in_every_view(browser: Any, tmp_path: Path) -> None:
     served = start(filled(tmp_path, NASTY))
     try:
         tab = Tab(browser, served, viewport={"width": 380, "height": 800})

@@ -1,4 +1,4 @@
-"""The stand-in really works and really gets stuck, the same way every time."""
+"""The demo agent really works and really gets stuck, the same way every time."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def steps(run: AgentRun) -> list[ToolStep]:
     return [event for event in run.events if isinstance(event, ToolStep)]
 
 
-def test_it_works_until_all_tests_pass_and_then_reports_it(repository: Path) -> None:
+def test_the_demo_agent_works_until_all_tests_pass_and_reports_it(repository: Path) -> None:
     for iteration in range(1, 5):
         assert not validation_passes(repository)
         run = iterate("works", repository, iteration)
@@ -60,7 +60,7 @@ def test_it_works_until_all_tests_pass_and_then_reports_it(repository: Path) -> 
     assert git(repository, "diff") == before
 
 
-def test_the_same_command_fails_with_the_same_words(repository: Path) -> None:
+def test_the_same_command_fails_with_the_same_text(repository: Path) -> None:
     runs = [iterate("same-error", repository, iteration) for iteration in (1, 2)]
     found = {(step.call_key, step.ok, step.error) for run in runs for step in steps(run)}
     [(_, ok, error)] = found
@@ -153,7 +153,7 @@ def test_two_runs_are_the_same(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
-def test_started_by_hand_it_counts_its_iterations(repository: Path) -> None:
+def test_a_demo_agent_started_by_hand_counts_its_iterations(repository: Path) -> None:
     env = {key: value for key, value in os.environ.items() if key != "SWITCHGEAR_ITERATION"}
     for expected in ("Attempt 1", "Attempt 2"):
         run = AgentProcess(Demo("same-error", 1000), "x", repository, env=env).run()
@@ -167,7 +167,7 @@ def test_a_folder_that_is_not_empty_is_not_written_to(tmp_path: Path) -> None:
         make_repository(tmp_path)
 
 
-def test_the_program_refuses_what_it_does_not_know() -> None:
+def test_the_demo_program_refuses_unknown_arguments() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "switchgear._agents.demo", "--scenario", "sulks"],
         capture_output=True,

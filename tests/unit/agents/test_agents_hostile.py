@@ -187,7 +187,7 @@ def test_errors_of_providers_are_distinguished(
     "text",
     ["Ripgrep is not available.", "warning: 401 files changed", "listening on port 5000", ""],
 )
-def test_ordinary_output_on_stderr_is_no_error(text: str) -> None:
+def test_ordinary_output_on_stderr_is_not_an_error(text: str) -> None:
     assert agent_named("gemini").reader().feed(text.encode(), stderr=True) == []
 
 

@@ -77,7 +77,7 @@ def test_a_command_without_a_placeholder_reads_the_prompt() -> None:
 
 
 @pytest.mark.parametrize("command", ["", "  ", "'unclosed", "{prompt} x"])
-def test_a_command_that_starts_nothing_is_refused(command: str) -> None:
+def test_a_command_without_a_program_is_refused(command: str) -> None:
     with pytest.raises(ValueError, match="the agent's command"):
         CommandAgent(command)
 

@@ -108,7 +108,7 @@ def test_input_includes_the_cache_and_cost_is_whole_micro_dollars(
     assert usage(read(stream))[1:6] == tokens
 
 
-def test_equal_calls_have_equal_keys_and_others_do_not() -> None:
+def test_equal_calls_have_equal_keys_and_different_calls_do_not() -> None:
     keys = {step.call_key for step in steps(read("claude-loop"))}
     assert len(keys) == 1
     [other] = steps(read("pi-works"))
@@ -127,7 +127,7 @@ def test_claude_reports_a_dead_provider_while_it_retries_and_at_the_end() -> Non
     assert not any(isinstance(event, TextOutput) for event in events)
 
 
-def test_claude_out_of_turns_is_a_limit_and_no_success() -> None:
+def test_claude_out_of_turns_is_a_limit_and_not_a_success() -> None:
     events = read("claude-max-turns", 1)
     [error] = errors(events)
     assert (error.kind, error.final) == ("limit", True)
@@ -151,7 +151,7 @@ def test_claude_counts_an_answer_in_several_lines_once_and_marks_the_estimate() 
     assert found.output_tokens > 100
 
 
-def test_claudes_sub_agents_are_distinguished_by_the_call_that_began_them() -> None:
+def test_claudes_sub_agents_are_distinguished_by_the_call_that_started_them() -> None:
     events = read("claude-sub-agent")
     helper = "toolu_a589739653b840a8b42b"
     inner, outer = steps(events)
@@ -165,7 +165,7 @@ def test_claudes_sub_agents_are_distinguished_by_the_call_that_began_them() -> N
     assert usage(events).cost_micros == 13_200
 
 
-def test_claudes_later_result_replaces_the_earlier_for_its_cost_is_cumulative() -> None:
+def test_a_later_result_of_claude_replaces_the_earlier_one() -> None:
     def line(dollars: float) -> dict[str, object]:
         models = {"m": {"inputTokens": 10, "outputTokens": 1, "costUSD": dollars}}
         return {"type": "result", "subtype": "success", "result": "ok", "modelUsage": models}
@@ -188,13 +188,13 @@ def test_codex_reports_its_retries_and_its_end() -> None:
     assert result(events)[1:] == (False, "turn.failed")
 
 
-def test_a_rate_limit_of_codex_is_no_failure_of_its_run() -> None:
+def test_a_rate_limit_of_codex_is_not_a_failure_of_its_run() -> None:
     events = read("codex-rate-limited")
     assert {(error.kind, error.status) for error in errors(events)} == {("rate_limit", 429)}
     assert result(events).claimed_success is True
 
 
-def test_codex_remarks_on_metadata_are_no_errors() -> None:
+def test_codex_remarks_on_metadata_are_not_errors() -> None:
     assert errors(read("codex-loop")) == []
 
 
@@ -206,7 +206,7 @@ def test_codex_file_changes_are_named_when_they_worked() -> None:
 
 
 @pytest.mark.parametrize("stream", ["gemini-own-guard", "qwen-own-guard"])
-def test_a_loop_that_the_agent_stopped_itself_is_no_success(stream: str) -> None:
+def test_a_loop_that_the_agent_stopped_itself_is_not_a_success(stream: str) -> None:
     events = read(stream)
     assert [(error.kind, error.final) for error in errors(events)] == [("loop", True)]
     assert result(events).claimed_success is False
@@ -231,7 +231,7 @@ def test_gemini_hides_exit_codes_so_the_output_of_a_command_is_read(output: str,
     assert [step.ok for step in steps(events)] == [ok]
 
 
-def test_opencode_without_a_price_has_no_cost_instead_of_none_at_all() -> None:
+def test_opencode_without_a_price_has_an_unknown_cost() -> None:
     part = {"reason": "stop", "tokens": {"input": 10, "output": 5}, "cost": 0}
     found = usage(told("opencode", {"type": "step_finish", "part": part}))
     assert (found.input_tokens, found.cost_micros) == (10, None)
@@ -246,7 +246,7 @@ def test_opencode_errors_keep_status_and_retry_after() -> None:
     assert result(events).claimed_success is False
 
 
-def test_pi_that_gave_up_on_its_provider_exits_with_zero_and_counts_as_failed() -> None:
+def test_pi_that_gave_up_exits_with_zero_and_counts_as_failed() -> None:
     message = {"role": "assistant", "content": [], "stopReason": "error"}
     message["errorMessage"] = "529 overloaded_error"
     events = told(
@@ -276,9 +276,7 @@ def test_pi_that_gave_up_on_its_provider_exits_with_zero_and_counts_as_failed() 
         ),
     ],
 )
-def test_goose_reports_a_dead_provider_and_completes_and_counts_as_failed(
-    text: str, kind: str
-) -> None:
+def test_goose_that_completes_with_a_dead_provider_counts_as_failed(text: str, kind: str) -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
     events = told("goose", {"type": "message", "message": message}, {"type": "complete"})
     assert [(error.kind, error.final) for error in errors(events)] == [(kind, True)]
@@ -343,7 +341,7 @@ def test_aider_reports_edits_tokens_and_cost_in_plain_words() -> None:
     assert result(events).claimed_success is True
 
 
-def test_aider_that_only_reported_errors_has_failed() -> None:
+def test_an_aider_run_with_only_errors_has_failed() -> None:
     reader = agent_named("aider").reader()
     events = fed(reader, [b"litellm.RateLimitError: RateLimitError: too many requests"])
     events += reader.close(0)
@@ -398,7 +396,9 @@ def test_mini_reports_commands_and_their_outcomes_in_plain_words() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"), [("LimitsExceeded", "limit"), ("RepeatedFormatError", "other")]
 )
-def test_mini_that_gave_up_exits_with_zero_and_counts_as_failed(status: str, kind: str) -> None:
+def test_mini_swe_agent_that_gave_up_exits_with_zero_and_counts_as_failed(
+    status: str, kind: str
+) -> None:
     reader = agent_named("mini").reader()
     lines = ["mini-swe-agent (step 1, $0.00):", "Hm.", "─" * 300, "Exit:", status]
     events = [*fed(reader, [line.encode() for line in lines]), *reader.close(0)]
@@ -456,7 +456,7 @@ def test_opencode_reports_retries_in_its_log(text: str, kind: str) -> None:
         "",
     ],
 )
-def test_nothing_else_in_opencodes_log_is_a_complaint(line: str) -> None:
+def test_other_lines_of_the_opencode_log_are_not_errors(line: str) -> None:
     assert agent_named("opencode").reader().feed(line.encode(), stderr=True) == []
 
 
@@ -506,7 +506,7 @@ def test_a_repeated_result_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("line", [b'{"a": 1}', b"[1, 2]", b'{"broken": ', b"{}"])
-def test_json_without_any_text_counts_as_it_stands(line: bytes) -> None:
+def test_json_without_text_counts_as_output(line: bytes) -> None:
     reader = CommandReader()
     fed(reader, [line])
     assert reader.output_chars == len(line)

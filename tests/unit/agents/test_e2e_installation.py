@@ -92,7 +92,7 @@ def test_root_gets_npm_by_apt_get(machine: Machine, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("node", "brought"), [(OLD_NODE, True), ("#!/bin/sh\necho v24.0.0", False)]
 )
-def test_a_node_that_is_too_old_is_left_alone_and_another_brought(
+def test_a_node_that_is_too_old_stays_and_another_is_installed(
     machine: Machine, node: str, brought: bool
 ) -> None:
     machine.has("npm", NPM)
@@ -135,7 +135,7 @@ def test_hooks_that_were_never_installed_are_reported(machine: Machine) -> None:
     assert why_missing("qwen") == "qwen is not installed; `make e2e` installs it"
 
 
-def test_a_program_that_hangs_is_not_waited_for(
+def test_a_program_that_hangs_is_given_up(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.has("npm", "#!/bin/sh\nexec /bin/sleep 60\n")

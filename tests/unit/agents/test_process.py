@@ -1,4 +1,4 @@
-"""Running one agent: how it ends, what is kept of it, and that nothing of it stays behind.
+"""Running one agent: how it ends, what is recorded, and that no process is left.
 
 The agents here are small Python programs. Where a test waits, it waits for something that
 happens (a line, a file, an exit), within a bound that only a defect reaches.
@@ -38,7 +38,7 @@ def run(code: str, cwd: Path, prompt: str = "", *, deadline_s: float = LONG_S) -
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there and not merely unburied."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -67,11 +67,11 @@ def test_the_prompt_is_read_from_stdin_however_long_it_is(tmp_path: Path) -> Non
     assert done.events[0] == TextOutput(str(1_000_002))
 
 
-def test_an_agent_that_does_not_read_its_prompt_is_no_problem(tmp_path: Path) -> None:
+def test_an_agent_may_leave_its_prompt_unread(tmp_path: Path) -> None:
     assert run("pass", tmp_path, "y" * 1_000_000).exit_code == 0
 
 
-def test_it_works_in_its_directory(tmp_path: Path) -> None:
+def test_an_agent_works_in_its_directory(tmp_path: Path) -> None:
     done = run("import os; print(os.getcwd(), os.environ['PWD'])", tmp_path)
     assert done.events[0] == TextOutput(f"{tmp_path.resolve()} {tmp_path}")
 
@@ -95,7 +95,7 @@ def test_no_descriptor_of_switchgear_reaches_the_agent(tmp_path: Path) -> None:
     assert event.text in {"[0, 1, 2]", "[0, 1, 2, 3]"}  # the listing itself is open, too
 
 
-def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it(tmp_path: Path) -> None:
+def test_a_missing_program_is_named_with_its_install_command(tmp_path: Path) -> None:
     from switchgear._agents.registry import agent_named  # noqa: PLC0415
 
     done = AgentProcess(agent_named("codex"), "x", tmp_path, env={"PATH": str(tmp_path)}).run()
@@ -120,7 +120,7 @@ def test_a_program_given_by_a_relative_path_is_looked_for_where_it_runs(tmp_path
     assert AgentProcess(CommandAgent("./agent"), "", tmp_path).run().exit_code == 0
 
 
-def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it must be a directory"):
         run("pass", tmp_path / "missing")
 
@@ -188,7 +188,7 @@ def test_stopping_before_the_start_and_after_the_end_is_allowed(tmp_path: Path) 
     process.kill()
 
 
-def test_it_may_be_stopped_from_another_thread(tmp_path: Path) -> None:
+def test_an_agent_may_be_stopped_from_another_thread(tmp_path: Path) -> None:
     talking = threading.Event()
     code = "import time; print('ready'); time.sleep(60)"
     process = AgentProcess(Script(code), "", tmp_path, on_event=lambda _: talking.set())
@@ -272,7 +272,7 @@ def test_a_process_tree_that_ignores_sigterm_and_detaches_is_ended_completely(
     assert {name for name, pid in tree.items() if alive(pid)} == set()
 
 
-def test_what_an_agent_leaves_running_when_it_exits_is_ended_too(tmp_path: Path) -> None:
+def test_processes_that_an_agent_leaves_running_are_ended(tmp_path: Path) -> None:
     done = AgentProcess(Script(TREE + "sys.exit(0)"), "", tmp_path, deadline_s=LONG_S).run()
     assert (done.end, done.exit_code) == (ProcessEnd.EXITED, 0)
     assert {name for name, pid in pids(tmp_path).items() if alive(pid)} == set()
@@ -322,7 +322,7 @@ def test_an_agent_that_kills_its_supervisor_is_ended_by_its_mark(tmp_path: Path)
         threading.Event().wait(0.01)
 
 
-def test_every_run_has_a_mark_of_its_own(tmp_path: Path) -> None:
+def test_every_run_has_its_own_mark(tmp_path: Path) -> None:
     code = f"import os; print(os.environ['{MARK}'])"
     assert run(code, tmp_path).events[0] != run(code, tmp_path).events[0]
 
@@ -339,7 +339,7 @@ def test_memory_is_bounded_whatever_is_printed(tmp_path: Path) -> None:
     assert done.tail.endswith("line 19999")
 
 
-def test_binary_output_and_escape_sequences_do_no_harm(tmp_path: Path) -> None:
+def test_binary_output_and_escape_sequences_are_harmless(tmp_path: Path) -> None:
     code = r"import sys; sys.stdout.buffer.write(b'\x1b[2J\xff\x00\x07boo\n\x80')"
     done = run(code, tmp_path)
     assert done.exit_code == 0

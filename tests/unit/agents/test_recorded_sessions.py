@@ -103,7 +103,7 @@ def test_a_session_that_is_cut_off_anywhere_keeps_the_steps_before(
 
 
 @each_agent
-def test_a_damaged_session_is_reported_and_never_raises(agent: str, tmp_path: Path) -> None:
+def test_a_damaged_session_is_reported_without_an_error(agent: str, tmp_path: Path) -> None:
     data = session(agent, tmp_path).read_bytes()
     chance = random.Random(7)
     path = tmp_path / "damaged"

@@ -83,7 +83,7 @@ def test_the_outcome_of_a_recording_is_used(
     assert runs[0].ended == ended
 
 
-def test_sub_agents_are_runs_of_their_own(tmp_path: Path) -> None:
+def test_sub_agents_are_separate_runs(tmp_path: Path) -> None:
     lines = samples.claude()
     side = [{**line, "isSidechain": True, "agentId": "a1"} for line in lines if "sessionId" in line]
     path = tmp_path / "a.jsonl"
@@ -253,7 +253,7 @@ def test_a_format_can_be_forced(tmp_path: Path) -> None:
         (b"{", "is not valid JSON: Expecting property name"),
     ],
 )
-def test_a_file_that_is_no_recording_is_reported_in_plain_words(
+def test_a_file_that_is_not_a_recording_is_reported_in_plain_words(
     content: bytes, why: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs.jsonl"
@@ -338,7 +338,7 @@ def test_the_command_offers_every_format() -> None:
     assert set(OFFERED) == set(FORMATS)
 
 
-def test_what_claude_prints_as_a_stream_is_read_like_its_transcript(tmp_path: Path) -> None:
+def test_the_stream_of_claude_is_read_like_its_transcript(tmp_path: Path) -> None:
     transcript, _ = read(samples.write("claude", tmp_path))
     stream = [
         {**{key: value for key, value in line.items() if key != "sessionId"}, "session_id": "s"}

@@ -1,4 +1,4 @@
-"""Supervisors that wait for their job: quickly there, and never left over."""
+"""Supervisors that wait for their job: available at once, and never left running."""
 
 import os
 import signal
@@ -93,7 +93,7 @@ def test_a_supervisor_that_is_killed_while_it_waits_is_replaced(tmp_path: Path) 
         assert run("cat", tmp_path, supervisors) == ("0", "hello")
 
 
-def test_a_supervisor_that_is_killed_with_its_job_is_a_lost_run_and_no_error(
+def test_a_supervisor_that_is_killed_with_its_job_is_a_lost_run_and_not_an_error(
     tmp_path: Path,
 ) -> None:
     supervisor = SupervisorProcess()
@@ -135,7 +135,7 @@ def test_closing_ends_all_supervisors_and_is_idempotent() -> None:
     assert first.process.returncode is not None
 
 
-def test_it_ends_when_its_parent_is_killed() -> None:
+def test_a_supervisor_ends_when_its_parent_is_killed() -> None:
     script = """
 import sys, time
 from switchgear._agents.process import SupervisorPool

@@ -34,7 +34,7 @@ USAGE = Usage("gpt-5", 900, 100, cost_micros=2000)
 
 
 def run_of(outcomes: str, **facts: Any) -> RecordedRun:
-    """A run from signs: `.` a step that went well, `x` one that failed, `!` one that changed."""
+    """A run from characters: `.` a step that succeeded, `x` one that failed, `!` one that changed files."""
     steps = tuple(
         RecordedStep(
             "bash",
@@ -71,7 +71,7 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Replay
 
 
-def test_it_reports_after_which_step_it_would_have_warned_and_stopped() -> None:
+def test_a_backtest_reports_the_steps_of_the_warning_and_the_stop() -> None:
     found = judged(run_of("..xxx...."))
     assert (found.warned_at, found.tripped_at, found.stopped) == (4, 5, True)
     assert (found.detector, found.reason) == (
@@ -80,7 +80,7 @@ def test_it_reports_after_which_step_it_would_have_warned_and_stopped() -> None:
     )
 
 
-def test_what_comes_after_the_stop_is_saved() -> None:
+def test_the_steps_after_the_stop_are_saved() -> None:
     found = judged(run_of("..xxx...."))
     assert (found.saved_steps, found.saved_tokens, found.saved_micros) == (4, 4000, 8000)
 
@@ -196,7 +196,7 @@ def test_the_table_names_what_was_found_and_what_was_not_understood(
         assert said in done.output, done.output
 
 
-def test_the_default_policy_is_the_ledger(tmp_path: Path, empty_home: Path) -> None:
+def test_the_default_policy_is_the_preset_default(tmp_path: Path, empty_home: Path) -> None:
     done = cli("backtest", str(samples.write("claude", tmp_path)), "--json")
     assert json.loads(done.output)["policies"][0]["name"] == "default"
 
@@ -212,7 +212,7 @@ def test_the_json_has_every_run_with_its_evidence(tmp_path: Path, empty_home: Pa
     assert values["policies"][0]["catch_rate"]["count"] == 1
 
 
-def test_a_policy_of_a_file_is_taken_by_name(tmp_path: Path, empty_home: Path) -> None:
+def test_a_policy_of_a_file_is_selected_by_name(tmp_path: Path, empty_home: Path) -> None:
     path = samples.write("plain", tmp_path)
     config = tmp_path / "mine.yaml"
     config.write_text(
@@ -228,7 +228,7 @@ def test_a_policy_of_a_file_is_taken_by_name(tmp_path: Path, empty_home: Path) -
         cli("backtest", str(path), "--policy", "legder")
 
 
-def test_outcomes_can_be_given_beside_the_recordings(tmp_path: Path, empty_home: Path) -> None:
+def test_outcomes_can_be_given_in_a_file(tmp_path: Path, empty_home: Path) -> None:
     path = samples.write("swe-agent", tmp_path)
     told = tmp_path / "report.json"
     told.write_text(json.dumps({"resolved_ids": ["task-1"], "unresolved_ids": []}))
@@ -251,7 +251,7 @@ def test_without_a_path_it_lists_the_usual_places(
     assert "switchgear backtest ~/.claude/projects  # claude, 1 file" in capsys.readouterr().err
 
 
-def test_nothing_to_read_is_exit_code_3(tmp_path: Path, empty_home: Path) -> None:
+def test_without_a_run_the_exit_code_is_3(tmp_path: Path, empty_home: Path) -> None:
     (tmp_path / "notes.json").write_text('{"a": 1}')
     done = cli("backtest", str(tmp_path))
     assert done.return_value == 3
@@ -293,7 +293,7 @@ def test_live_without_a_shadowed_circuit_explains_how_to_get_one(
 # The report
 
 
-def test_the_report_draws_each_run_and_obeys_no_text_of_an_agent() -> None:
+def test_the_report_draws_each_run_and_escapes_the_text_of_agents() -> None:
     hostile = "</style><script>alert(1)</script>"
     found = BacktestFindings(pictures=5)
     found.judged_by((THREE,))
@@ -349,7 +349,7 @@ def test_a_circuit_in_shadow_mode_is_a_row_of_the_same_report() -> None:
 
 
 @pytest.mark.parametrize(("after", "saved"), [(0, 0), (1, 1), (2, 2)])
-def test_a_shadowed_circuit_without_calls_would_have_been_stopped_where_it_continued(
+def test_a_shadowed_circuit_without_refusals_saves_the_signals_after_its_trip(
     after: int, saved: int
 ) -> None:
     clock = FakeClock(1000.0)

@@ -174,12 +174,12 @@ def test_a_run_without_evidence_has_no_outcome(recorded: RecordedRun) -> None:
         UserMessage(1, "[Request interrupted by user]", interrupts=True),
     ],
 )
-def test_an_old_message_is_no_evidence_about_later_work(message: UserMessage) -> None:
+def test_an_old_message_is_not_evidence_about_later_work(message: UserMessage) -> None:
     assert infer(run(EDIT, EDIT)._replace(messages=(message,))).solved is None
     assert infer(run(EDIT, TALK)._replace(messages=(message,))).solved is not None
 
 
-def test_tests_that_failed_from_the_start_are_no_evidence() -> None:
+def test_tests_that_failed_from_the_start_are_not_evidence() -> None:
     before = infer(run(TESTS_FAIL, EDIT, TESTS_FAIL))
     assert (before.solved, before.how) == (
         None,
@@ -204,7 +204,7 @@ def test_signs_add_up_and_contradictions_lower_the_confidence() -> None:
     assert unsure.confidence < 0.7
 
 
-def test_an_interruption_is_the_agents_own_note_of_it() -> None:
+def test_an_interruption_is_recognised_by_the_note_of_the_agent() -> None:
     recorded = run(EDIT, TALK)._replace(
         messages=(UserMessage(2, "[Request interrupted by user]", interrupts=True),)
     )
@@ -286,7 +286,7 @@ def test_a_commit_that_was_amended_is_found_by_its_author_and_time(tmp_path: Pat
 
 
 @pytest.mark.parametrize("command", ["cd lib && git commit -m x", "git -C 'lib' commit -m x"])
-def test_a_commit_is_sought_in_the_repository_in_which_it_was_made(
+def test_a_commit_is_looked_up_in_the_repository_where_it_was_made(
     tmp_path: Path, command: str
 ) -> None:
     repository(tmp_path, "one")
@@ -310,7 +310,7 @@ def test_a_path_that_is_too_long_and_one_relative_to_nothing_are_unknown_folders
         assert infer(run(EDIT, step)).how == "it ends with a commit (abcdef1)"
 
 
-def test_a_time_since_the_start_of_a_run_is_no_date_of_a_commit(
+def test_a_time_relative_to_the_start_of_a_run_is_not_a_commit_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_COMMITTER_DATE", "2001-02-03T04:05:06Z")
@@ -337,7 +337,7 @@ def test_a_repository_cannot_have_a_program_run_by_a_signed_commit(tmp_path: Pat
     assert not (tmp_path / "was-run").exists()
 
 
-def test_a_commit_that_the_repository_does_not_know_is_weak_evidence(tmp_path: Path) -> None:
+def test_a_commit_that_is_missing_from_the_repository_is_weak_evidence(tmp_path: Path) -> None:
     """It may have been made in another repository: an earlier `cd` is not in the recording."""
     repository(tmp_path, "one")
     step = shell("git commit -m x", "[main abcdef1] x")
@@ -354,7 +354,7 @@ def test_no_inference_is_certain() -> None:
     assert best.confidence == worst.confidence == MAX_CONFIDENCE
 
 
-def test_what_a_terminal_writes_is_no_message_of_the_user(tmp_path: Path) -> None:
+def test_terminal_output_is_not_a_message_of_the_user(tmp_path: Path) -> None:
     """People end a session with /exit; that is written as two messages of theirs."""
     lines = recording_samples.claude()
     end = {**lines[-1], "type": "user"}
@@ -386,7 +386,7 @@ def test_a_session_that_ends_with_an_error_of_the_api_is_unsolved(tmp_path: Path
     assert not recorded.ended, "the agent went on"
 
 
-def test_labels_come_first_then_what_is_given_then_the_recording_then_the_inference() -> None:
+def test_labels_precede_given_outcomes_recordings_and_inferences() -> None:
     recorded = run(EDIT, TESTS_PASS)
     key = label_key(recorded)
     inferred = OutcomeSources().resolved(recorded)
@@ -401,7 +401,7 @@ def test_labels_come_first_then_what_is_given_then_the_recording_then_the_infere
     assert (certain.solved, certain.outcome_from) == (False, "recording")
 
 
-def test_an_inference_below_the_threshold_does_not_count_and_none_is_made_without_one() -> None:
+def test_an_inference_below_the_confidence_threshold_does_not_count() -> None:
     recorded = run(EDIT, TESTS_FAIL)
     weak = OutcomeSources().resolved(recorded)
     assert (weak.solved, weak.outcome_from) == (None, "")
@@ -578,7 +578,7 @@ def test_a_label_follows_a_file_that_is_moved_and_one_that_grows(projects: Path)
     assert outcomes(new) == {"a": " None", "b": "label False", "c": " None"}
 
 
-def test_a_label_is_not_taken_for_another_run_with_the_same_name(projects: Path) -> None:
+def test_a_label_does_not_apply_to_another_run_with_the_same_name(projects: Path) -> None:
     """A file that is written anew each night has the same ids; a run that has grown is the same run."""
     path = projects / "runs.jsonl"
 
@@ -672,7 +672,7 @@ def test_a_backtest_shows_the_measured_trade_off_of_each_preset(projects: Path) 
     assert output.count("on other recorded runs") == 2
 
 
-def test_a_run_that_is_not_there_is_an_error_of_its_own(projects: Path) -> None:
+def test_a_missing_run_is_reported(projects: Path) -> None:
     assert command("label", str(projects), "--run", "x", "--outcome", "solved").exit_code == 3
     assert command("label", str(projects), "--run", "good").exit_code == 2
     assert command("label").exit_code == 2
@@ -687,7 +687,7 @@ def test_the_list_shows_every_run_with_its_outcome(projects: Path) -> None:
     assert {row["id"] for row in rows} == {"good", "bad", "what"}
 
 
-def test_a_key_per_run_is_enough(projects: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_key_press_labels_a_run(projects: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = label_verb._rows((str(projects),), None, 1, hidden=True)
     rows.sort(key=lambda row: row.confidence or 0.5)
     assert [row.id for row in rows] == ["what", "good", "bad"], "the least certain comes first"

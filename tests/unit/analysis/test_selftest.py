@@ -68,7 +68,7 @@ def run(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_scenario_fires_on_the_defaults(name: str) -> None:
+def test_every_scenario_trips_on_the_defaults(name: str) -> None:
     done = run("--only", name, "--json")
     rows = json.loads(done.stdout)["rows"]
     assert done.exit_code == 0
@@ -184,7 +184,7 @@ circuits: [{{match: 'provider/*', policy: used}}]
     assert "is unused" in bad["policy lost"]
 
 
-def test_a_loop_that_ends_before_its_guard_can_fire_is_a_failure(project: Path) -> None:
+def test_a_loop_that_ends_before_its_guard_can_trip_is_a_failure(project: Path) -> None:
     config = "loops: {short: {max_iterations: 3, consecutive_failures: 3}}"
     rows = [row for row in rows_of(project, config, "guards") if row.guard == "loop short"]
     bad = [row.reason for row in rows if row.status == "failed"]
@@ -226,7 +226,7 @@ def test_a_rule_that_is_switched_off_is_a_failure(project: Path) -> None:
     assert "switched off: `rules.builtin`" in bad["rules force-push"]
 
 
-def test_rules_that_do_not_guard_the_guard_let_it_be_switched_off(project: Path) -> None:
+def test_rules_without_the_group_guard_let_an_agent_remove_its_guard(project: Path) -> None:
     bad = failures(rows_of(project, "rules: {builtin: [secrets]}", "self-release"))
     assert "guard: release" in bad
     assert "the hooks answer allow" in bad["guard: release"]
@@ -247,7 +247,7 @@ def test_rules_of_the_configuration_are_refused_by_the_hooks(project: Path) -> N
     assert rows["rule no-prod"].detector == "rule no-prod"
 
 
-def test_circuits_of_rules_that_watch_for_no_breach_are_reported_and_not_failures(
+def test_rule_circuits_without_a_violation_detector_are_reported_and_not_failures(
     project: Path,
 ) -> None:
     rows = rows_of(project, "circuits: [{match: '*', policy: failure_rate}]", "rule-breach")
@@ -258,7 +258,9 @@ def test_circuits_of_rules_that_watch_for_no_breach_are_reported_and_not_failure
     assert [(row.guard, row.status) for row in library] == [("rules", GuardStatus.OK)]
 
 
-def test_a_run_around_it_changes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_self_test_inside_a_run_gives_the_same_result(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SWITCHGEAR_WATCHED", "1")
     monkeypatch.setenv("SWITCHGEAR_TIME", "1 1")
     assert run("--only", "loop").exit_code == 0
@@ -311,7 +313,7 @@ def test_a_guard_that_is_broken_on_purpose_is_a_failure(  # noqa: PLR0917
     assert guard in failures(rows_of(project, "", name))
 
 
-def test_a_slow_provider_without_a_policy_is_reported_and_a_policy_that_cannot_fire_fails(
+def test_a_slow_provider_without_a_policy_is_reported_and_a_policy_that_cannot_trip_fails(
     project: Path,
 ) -> None:
     rows = rows_of(project, f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]", "slow-provider")
@@ -331,7 +333,7 @@ def test_a_lock_whose_long_wait_opens_no_circuit_is_a_failure(project: Path) -> 
     assert "a wait of a day does not open it" in bad["lock/*"]
 
 
-def test_what_breaks_is_a_row_and_the_others_continue(
+def test_an_error_in_a_scenario_is_a_row_and_the_others_continue(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken_row() -> GuardRow:
@@ -353,7 +355,7 @@ def test_what_breaks_is_a_row_and_the_others_continue(
 @pytest.mark.parametrize(
     ("mode", "says"), [("closed", "held closed by"), ("shadow", "in shadow mode by")]
 )
-def test_a_circuit_that_an_operator_holds_cannot_fire(mode: str, says: str) -> None:
+def test_a_circuit_that_an_operator_holds_closed_cannot_trip(mode: str, says: str) -> None:
     CliRunner().invoke(main, ["record", "provider/x", "failure"])
     held = CliRunner().invoke(main, ["hold", mode, "provider/x", "--why", "a trial", "--yes"])
     assert held.exit_code == 0, held.output
@@ -391,7 +393,7 @@ def test_installed_hooks_that_lead_nowhere_are_a_failure(project: Path) -> None:
 # The verb
 
 
-def test_nothing_of_the_users_is_changed(project: Path) -> None:
+def test_a_self_test_changes_no_data_of_the_user(project: Path) -> None:
     (project / "switchgear.yaml").write_text(f"circuits: [{{match: 'provider/*', policy: {DEAD}}}]")
     CliRunner().invoke(main, ["record", "provider/x", "failure"])
     CliRunner().invoke(main, ["hooks", "install", "claude-code"])
@@ -416,7 +418,7 @@ def test_a_project_without_a_store_gets_none(project: Path) -> None:
     assert [file.name for file in project.iterdir()] == [".git"]
 
 
-def test_the_table_is_plain_when_piped_and_ends_with_the_sum() -> None:
+def test_the_table_is_plain_in_a_pipe_and_ends_with_the_totals() -> None:
     done = run("--only", "lock-convoy")
     assert "\x1b" not in done.stdout
     assert done.stdout.splitlines()[-1] == "2 attacks stopped, every guard fires"
@@ -424,7 +426,7 @@ def test_the_table_is_plain_when_piped_and_ends_with_the_sum() -> None:
     assert "12 signals, 60 s" in done.stdout
 
 
-def test_what_cannot_fire_is_exit_code_1_with_the_reason(project: Path) -> None:
+def test_a_guard_that_cannot_trip_is_exit_code_1_with_the_reason(project: Path) -> None:
     (project / "switchgear.yaml").write_text("rules: {builtin: [secrets, deletes, guard]}")
     done = run("--only", "rule-breach")
     assert done.exit_code == 1
@@ -432,7 +434,7 @@ def test_what_cannot_fire_is_exit_code_1_with_the_reason(project: Path) -> None:
     assert done.stdout.splitlines()[-1].endswith("1 guard cannot fire")
 
 
-def test_a_scenario_can_be_left_out(project: Path) -> None:
+def test_a_scenario_can_be_excluded(project: Path) -> None:
     """CI has no agent with hooks, although the configuration has rules for them."""
     (project / "switchgear.yaml").write_text("circuits: [{match: 'op/*', policy: operation}]")
     shown = run("--only", "standing").stdout
@@ -442,7 +444,7 @@ def test_a_scenario_can_be_left_out(project: Path) -> None:
     assert run("--only", "standing", "--without", "standing").exit_code == 2
 
 
-def test_trouble_is_exit_code_2_and_a_sentence(project: Path) -> None:
+def test_an_error_is_exit_code_2_and_a_sentence(project: Path) -> None:
     done = run("--only", "lop")
     assert done.exit_code == 2
     assert "there is no such scenario; did you mean 'loop'?" in done.stderr

@@ -53,14 +53,14 @@ def test_a_failing_provider_is_left_for_the_fallback_and_with_all_dead_no_call_i
     assert rows["provider/google"].reason.endswith("junior has no other provider")
 
 
-def test_without_agents_a_stand_in_is_attacked_under_the_configured_breakers(
+def test_without_agents_a_sample_fleet_is_attacked_under_the_configured_breakers(
     tmp_path: Path,
 ) -> None:
     [row, _] = rows_of(tmp_path, "breakers: {external_dep: {threshold: 7}}", "dead-provider")
     assert (row.guard, row.signals, row.status) == ("provider/*", 19, GuardStatus.OK)
 
 
-def test_money_is_watched_for_the_agent_its_story_and_its_budget(tmp_path: Path) -> None:
+def test_spending_trips_the_agent_its_task_and_its_budget(tmp_path: Path) -> None:
     rows = by_guard(rows_of(tmp_path, FLEET, "overspend"))
     assert list(rows) == ["agent/coder/budget", "story/S-1", "budgets"]
     assert rows["agent/coder/budget"].reason.startswith("rerouted to junior on google/flash")

@@ -1,4 +1,4 @@
-"""The simulation: the same for the same seed, honest on both sides, and within its bars."""
+"""The simulation: the same for the same seed, correct with and without breakers, and within its targets."""
 
 import gc
 from functools import cache
@@ -46,7 +46,7 @@ def test_another_seed_gives_other_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_until_the_trouble_begins_both_sides_do_the_very_same(name: str) -> None:
+def test_both_simulations_are_identical_until_the_fault_begins(name: str) -> None:
     result = result_of(name)
     before = len(result.plain.made) // 4
     assert result.plain.made[:before] == result.guarded.made[:before]
@@ -54,7 +54,7 @@ def test_until_the_trouble_begins_both_sides_do_the_very_same(name: str) -> None
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_without_breakers_the_harm_is_not_detected(name: str) -> None:
+def test_without_breakers_the_fault_is_not_detected(name: str) -> None:
     plain, _ = sides(name)
     assert plain.wasted > 10
     assert plain.detected_s is None
@@ -63,7 +63,7 @@ def test_without_breakers_the_harm_is_not_detected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_with_breakers_the_trouble_is_detected_and_no_healthy_agent_is_halted(name: str) -> None:
+def test_with_breakers_the_fault_is_detected_and_no_healthy_agent_is_halted(name: str) -> None:
     _, guarded = sides(name)
     result = result_of(name)
     assert guarded.detected_s is not None
@@ -128,13 +128,13 @@ def test_a_slow_down_sends_work_of_busy_agents_elsewhere() -> None:
     assert not result.guarded.halted
 
 
-def test_agents_that_are_cut_for_slowness_get_more_done_by_others() -> None:
+def test_agents_with_reduced_load_finish_more_work_through_other_agents() -> None:
     cut = simulate("slow-down", agents=50, breakers=with_category(latency=latency(admit=0.0)))
     assert cut.guarded.done > cut.plain.done
     assert cut.guarded.rerouted > result_of("slow-down").guarded.rerouted
 
 
-def test_without_the_breaker_of_providers_the_bars_of_an_outage_are_missed() -> None:
+def test_without_the_provider_breaker_the_targets_of_an_outage_are_missed() -> None:
     off = with_category(external_dep=external_dep(enabled=False))
     result = simulate("outage", agents=10, hours=0.5, breakers=off)
     assert not result.kept
@@ -158,13 +158,13 @@ def test_a_provider_that_is_only_noisy_trips_a_circuit_wrongly_and_that_is_repor
     assert result.guarded.wrong_trips == 0
 
 
-def test_one_failure_in_a_hundred_is_no_outage_and_an_outage_is_one_anyway() -> None:
+def test_one_failure_in_a_hundred_is_not_an_outage_and_a_real_outage_is_detected() -> None:
     result = simulate("outage", agents=60, hours=0.5, noise=0.01)
     assert result.guarded.wrong_trips == 0
     assert result.kept, result.bars
 
 
-def test_a_healthy_agent_that_an_oversensitive_policy_halts_misses_the_bar() -> None:
+def test_a_healthy_agent_that_an_oversensitive_policy_halts_misses_the_target() -> None:
     from switchgear._fleet.categories import budget  # noqa: PLC0415
 
     mean = with_category(budget=budget(hard_cap_dollars=0.01))
@@ -173,7 +173,7 @@ def test_a_healthy_agent_that_an_oversensitive_policy_halts_misses_the_bar() -> 
     assert not result.kept
 
 
-def test_a_day_has_all_troubles_and_each_is_detected() -> None:
+def test_a_day_has_all_faults_and_each_is_detected() -> None:
     result = simulate("day", agents=10, hours=6.0)
     assert {harm.span.kind for harm in result.plain.harms} == set(SINGLE)
     assert all(harm.wasted for harm in result.plain.harms)
@@ -202,7 +202,7 @@ def test_an_unknown_scenario_suggests_the_nearest() -> None:
         simulate("outrage")
 
 
-def test_the_page_has_both_sides_and_loads_nothing() -> None:
+def test_the_report_has_both_simulations_and_loads_nothing() -> None:
     html = simulation_page(result_of("outage"))
     assert html.count("<svg") >= 2
     assert "without" in html
@@ -230,7 +230,7 @@ def test_a_task_paused_by_overspending_continues_when_the_agent_is_fixed() -> No
     assert harm.last_s >= harm.span.ends_s + 300.0
 
 
-def test_a_task_that_was_overspent_is_no_wrong_trip_hours_later() -> None:
+def test_a_trip_of_an_overspent_task_hours_later_is_not_a_wrong_trip() -> None:
     tally = simulate("budget-burn", agents=10, hours=0.1).guarded
     [span] = [harm.span for harm in tally.harms]
     before = tally.wrong_trips

@@ -1,11 +1,11 @@
-"""The agenda of a simulation: by time, and in the order of coming where the time is the same."""
+"""The agenda of a simulation: by time, and in the order of insertion for equal times."""
 
 from random import Random
 
 from switchgear._analysis.simulate.engine import Agenda
 
 
-def test_what_is_put_comes_out_by_time_and_then_by_order() -> None:
+def test_entries_are_returned_by_time_and_then_by_order() -> None:
     chance, agenda = Random(1), Agenda()
     expected: list[tuple[float, int]] = []
     taken: list[tuple[float, int]] = []

@@ -34,7 +34,7 @@ from switchgear._core.policy import Cooldown, WeightedSum
 
 
 def run_of(random: Random, number: int, *, solved: bool, failures: int) -> dict[str, Any]:
-    """Work that continues, with a row of one failure in it: long where it was not solved."""
+    """Work that continues, with failures in a row in it: many if the run was not solved."""
     good = [
         {"tool": "bash", "args": f"make part{random.random()}", "result": f"built {random.random()}",
          "thought": f"Next comes {random.random()}", "error": False}
@@ -99,9 +99,7 @@ def test_a_threshold_that_stops_solved_runs_is_raised_until_it_does_not(
     assert proposal["all_runs"]["catch_rate"]["rate"] == 1.0
 
 
-def test_what_it_prints_is_a_configuration_that_is_accepted(
-    tmp_path: Path, row_of_two: Path
-) -> None:
+def test_the_printed_proposal_is_a_valid_configuration(tmp_path: Path, row_of_two: Path) -> None:
     path, new = written(tmp_path, runs(90, 40)), tmp_path / "tuned.yaml"
     done = tune(
         str(path), "--false-stops", "0.05", "--policy", str(row_of_two), "--write", str(new)
@@ -116,7 +114,7 @@ def test_what_it_prints_is_a_configuration_that_is_accepted(
         tune(str(path), "--false-stops", "5%", "--write", str(new))
 
 
-def test_the_rate_that_too_few_runs_show_is_above_the_one_asked_for(tmp_path: Path) -> None:
+def test_with_too_few_runs_the_shown_rate_is_above_the_requested_one(tmp_path: Path) -> None:
     done = tune(str(written(tmp_path, runs(16, 40))), "--false-stops", "20%")
     assert done.return_value == 3
     assert "16 runs known to be solved, which can prove a rate of 20.9% at" in done.output
@@ -131,7 +129,7 @@ def test_too_little_data_is_reported_with_the_rule(tmp_path: Path, row_of_two: P
     assert "add outcomes with `switchgear label PATH`" in done.output
 
 
-def test_no_rate_above_a_whole_is_reported() -> None:
+def test_no_rate_above_100_percent_is_reported() -> None:
     problem = too_little([Profile("g", True, 5, (None,))], 0.01)
     assert problem is not None
     assert problem.why.startswith("1 run known to be solved, which can prove a rate of 97.6% at")
@@ -188,7 +186,7 @@ def test_folds_never_divide_a_task() -> None:
     assert (held.saved_steps, held.unsolved_steps) == (600, 900)
 
 
-def test_so_many_false_stops_are_allowed_that_the_rate_is_still_shown() -> None:
+def test_the_allowed_false_stops_still_show_the_rate() -> None:
     assert [allowed(n, 0.05) for n in (50, 58, 59, 93, 1000)] == [-1, -1, 0, 1, 38]
     assert fewest_solved(0.05) == 74
     never = (None,) * (len(FACTORS) - 1)

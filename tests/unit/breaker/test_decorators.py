@@ -23,7 +23,7 @@ def complete(prompt: str, *, n: int = 1) -> list[str]:
 
 @breaker
 async def acomplete(prompt: str) -> str:
-    """Complete a prompt, some time."""
+    """Complete a prompt asynchronously."""
     return prompt
 
 
@@ -69,14 +69,14 @@ def test_the_breaker_can_be_found_from_the_function(function: Any) -> None:
     assert function.breaker is breaker
 
 
-def test_the_kind_of_a_wrapped_function_can_still_be_determined() -> None:
+def test_inspect_still_recognises_the_kind_of_a_wrapped_function() -> None:
     assert [inspect.iscoroutinefunction(f) for f in EVERY_KIND] == [False, True, False, False]
     assert [asyncio.iscoroutinefunction(f) for f in EVERY_KIND] == [False, True, False, False]
     assert [inspect.isgeneratorfunction(f) for f in EVERY_KIND] == [False, False, True, False]
     assert [inspect.isasyncgenfunction(f) for f in EVERY_KIND] == [False, False, False, True]
 
 
-def test_the_kind_of_a_wrapped_object_or_partial_can_be_determined_too() -> None:
+def test_inspect_recognises_the_kind_of_a_wrapped_object_or_partial() -> None:
     class Provider:
         async def __call__(self) -> str:
             return "answer"
@@ -87,7 +87,7 @@ def test_the_kind_of_a_wrapped_object_or_partial_can_be_determined_too() -> None
     assert inspect.isasyncgenfunction(breaker(partial(astream, "x")))
 
 
-def test_all_arguments_go_through_even_those_that_are_named_like_ours() -> None:
+def test_all_arguments_pass_even_those_named_like_parameters_of_the_breaker() -> None:
     def echo(*args: Any, **kwargs: Any) -> Any:
         return args, kwargs
 
@@ -98,7 +98,7 @@ def test_all_arguments_go_through_even_those_that_are_named_like_ours() -> None:
     assert breaker(echo)(1, 2, **names) == expected
 
 
-def test_arguments_go_through_every_shape_of_decorated_function() -> None:
+def test_arguments_pass_through_every_shape_of_decorated_function() -> None:
     assert complete("x", n=2) == ["x", "x"]
     assert driven(acomplete(prompt="x")) == "x"
     assert list(stream(prompt="x")) == ["x"]
@@ -181,7 +181,7 @@ def test_a_class_cannot_be_decorated_and_the_error_names_what_can(thing: type) -
 
 
 @pytest.mark.parametrize("thing", [None, 5, "complete", property(lambda self: 1), [complete]])
-def test_what_cannot_be_called_cannot_be_decorated(thing: Any) -> None:
+def test_an_object_that_is_not_callable_cannot_be_decorated(thing: Any) -> None:
     with pytest.raises(TypeError, match=r"circuit 'api' cannot guard .*: decorate a function"):
         breaker(thing)
 
@@ -199,7 +199,7 @@ def test_a_class_can_be_called_through_a_breaker() -> None:
 
 def test_a_result_that_cannot_be_inspected_is_returned_unchanged() -> None:
     class LazyProxy:
-        """A request-local object, as web frameworks have it: it raises when it is looked at."""
+        """A request-local object of a web framework: it raises when it is inspected."""
 
         def __getattribute__(self, name: str) -> Any:
             raise RuntimeError("working outside of the request")

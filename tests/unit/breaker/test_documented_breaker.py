@@ -61,13 +61,13 @@ def test_a_new_circuit_is_closed() -> None:
     assert CircuitBreaker("anthropic").state == "closed"
 
 
-def test_closed_forwards_every_call_and_gives_back_its_result() -> None:
+def test_a_closed_circuit_forwards_every_call_and_returns_its_result() -> None:
     provider, breaker = Provider(), CircuitBreaker("anthropic")
     assert [breaker.call(provider.complete, n) for n in range(100)] == ["answer"] * 100
     assert provider.requests == [(n,) for n in range(100)]
 
 
-def test_open_rejects_at_once_and_no_request_reaches_the_provider() -> None:
+def test_an_open_circuit_refuses_at_once_and_no_request_reaches_the_provider() -> None:
     provider, breaker = Provider(), CircuitBreaker("anthropic", clock=FakeClock())
     fail(breaker, provider, 5)
     provider.requests.clear()
@@ -77,7 +77,7 @@ def test_open_rejects_at_once_and_no_request_reaches_the_provider() -> None:
     assert provider.requests == []
 
 
-def test_half_open_admits_a_single_probe() -> None:
+def test_a_half_open_circuit_admits_a_single_probe() -> None:
     clock, provider = FakeClock(), Provider()
     breaker = CircuitBreaker("anthropic", clock=clock)
     fail(breaker, provider, 5)

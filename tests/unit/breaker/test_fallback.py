@@ -1,4 +1,4 @@
-"""A fallback answers instead of a refused call, in the shape of the call, and of nothing else."""
+"""A fallback answers only for refused calls, in the shape of the call."""
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
@@ -20,14 +20,14 @@ def answer(prompt: str, *, n: int = 1) -> Any:
     raise AssertionError("a refused call must not run")
 
 
-def test_it_gets_the_arguments_of_the_refused_call_and_its_result_is_the_answer() -> None:
+def test_a_fallback_gets_the_arguments_of_the_refused_call_and_its_result_is_returned() -> None:
     breaker = opened(lambda *args, **kwargs: (args, kwargs))
     expected = (("hi",), {"n": 2})
     assert breaker.call(answer, "hi", n=2) == expected
     assert breaker(answer)("hi", n=2) == expected
 
 
-def test_it_is_called_only_when_the_circuit_refuses() -> None:
+def test_a_fallback_is_called_only_when_the_circuit_refuses() -> None:
     called = list[str]()
     breaker = CircuitBreaker(
         "api", threshold=2, fallback=lambda: called.append("x"), clock=FakeClock()
@@ -45,7 +45,7 @@ def fails() -> None:
     raise ConnectionError
 
 
-def test_answers_of_the_fallback_are_refusals_and_no_evidence() -> None:
+def test_calls_that_the_fallback_answers_are_refusals_and_not_evidence() -> None:
     breaker = opened(lambda: "cached")
     for _ in range(3):
         breaker.call(lambda: "never")
@@ -55,7 +55,7 @@ def test_answers_of_the_fallback_are_refusals_and_no_evidence() -> None:
     }
 
 
-def test_what_it_raises_reaches_the_caller_without_a_refusal_behind_it() -> None:
+def test_an_exception_of_the_fallback_has_no_refusal_as_its_cause() -> None:
     error = LookupError("nothing cached")
 
     def nothing_cached() -> str:
@@ -74,7 +74,7 @@ KNOWN = [shape for shape in CALLS if "that_returns" not in shape.__name__]
 
 @pytest.mark.parametrize("phase", ["open", "half_open"])
 @pytest.mark.parametrize("shape", KNOWN, ids=lambda shape: shape.__name__)
-def test_it_answers_in_every_shape_of_call_also_while_a_probe_is_under_way(
+def test_a_fallback_answers_in_every_shape_of_call_also_during_a_probe(
     shape: Shape, phase: str
 ) -> None:
     clock = FakeClock()

@@ -1,4 +1,4 @@
-"""Exceptions whose attributes raise: what the caller gets is the exception, and it counts."""
+"""Exceptions whose attributes raise: the caller gets the exception, and it counts."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -61,7 +61,7 @@ def hostile(name: str, thrown: type[BaseException]) -> Exception:
 
 
 class AllRaise(Exception):
-    """Nothing of it can be read."""
+    """An exception of which nothing can be read."""
 
     def __getattribute__(self, name: str) -> Any:
         raise SystemExit(name)
@@ -73,7 +73,7 @@ class AllRaise(Exception):
 
 
 class NeverEnds(Exception):
-    """Its attributes ask themselves."""
+    """An exception whose attributes recurse."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self, f"{name}_")
@@ -138,7 +138,7 @@ HOSTILE = [
 
 @for_each("name", READ)
 @every_shape
-def test_the_caller_gets_the_exception_and_it_counts(shape: Shape, name: str) -> None:
+def test_the_caller_gets_a_hostile_exception_and_it_counts(shape: Shape, name: str) -> None:
     breaker = CircuitBreaker("api", threshold=len(THROWN), clock=FakeClock())
     for thrown in THROWN:
         error = hostile(name, thrown)
@@ -175,7 +175,7 @@ def test_a_reservation_a_route_and_a_retry_pass_it_on_too(name: str) -> None:
 
 @for_each("number", range(len(strange())))
 @every_shape
-def test_stranger_exceptions_reach_the_caller_too(shape: Shape, number: int) -> None:
+def test_unusual_exceptions_reach_the_caller_too(shape: Shape, number: int) -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     error = strange()[number]
     assert outcome(lambda: shape(breaker, thrower(error))) is error
@@ -204,7 +204,7 @@ def test_a_predicate_that_raises_on_it_does_not_replace_it(
         *(is_provider_failure, was_not_started),
     ],
 )
-def test_what_reads_exceptions_never_raises(read: Callable[[BaseException], Any]) -> None:
+def test_functions_that_read_exceptions_never_raise(read: Callable[[BaseException], Any]) -> None:
     errors = [hostile(name, thrown) for name, thrown in HOSTILE]
     for error in [*errors, *strange()]:
         read(error)
@@ -231,7 +231,7 @@ def test_logging_what_cannot_be_logged_does_not_replace_it(
     assert outcome(lambda: breaker.call(thrower(error))) is error
 
 
-def test_a_real_interrupt_in_our_own_code_is_not_swallowed() -> None:
+def test_a_real_interrupt_in_code_of_switchgear_is_not_swallowed() -> None:
     ours = compile("def ours():\n    raise KeyboardInterrupt", "ours", "exec")
     names: dict[str, Any] = {"__name__": "switchgear._breaker.signals"}
     exec(ours, names)
@@ -251,7 +251,7 @@ def thrower(error: BaseException) -> Callable[[], Any]:
 
 
 def outcome(work: Callable[[], Any]) -> BaseException | None:
-    """What it raises, whatever that is."""
+    """The exception that the function raises, of any type."""
     try:
         work()
     except BaseException as error:

@@ -84,7 +84,7 @@ def probing(policy: Policy | None = None) -> CircuitBreaker:
         partial(AsyncCallable()),
     ],
 )
-def test_what_only_makes_a_coroutine_or_generator_is_known_before_it_is_called(
+def test_functions_that_only_create_coroutines_or_generators_are_recognised_before_the_call(
     function: Callable[..., Any],
 ) -> None:
     assert lazy_code(function) is not None
@@ -103,7 +103,7 @@ def test_what_only_makes_a_coroutine_or_generator_is_known_before_it_is_called(
         returns_a_coroutine,
     ],
 )
-def test_what_runs_when_it_is_called_is_not_taken_for_lazy(function: Callable[..., Any]) -> None:
+def test_functions_that_run_when_they_are_called_are_not_lazy(function: Callable[..., Any]) -> None:
     assert lazy_code(function) is None
 
 
@@ -169,7 +169,7 @@ def test_an_open_circuit_refuses_them_at_the_call(function: Callable[..., Any]) 
 
 @pytest.mark.parametrize("policy", [None, TIMED])
 @pytest.mark.parametrize("function", [coroutine, generator, async_generator])
-def test_a_result_that_is_dropped_was_no_call_and_uses_no_probe(
+def test_a_dropped_lazy_result_is_not_a_call_and_uses_no_probe(
     function: Callable[..., Any], policy: Policy | None
 ) -> None:
     breaker = probing(policy)
@@ -183,7 +183,7 @@ def test_a_result_that_is_dropped_was_no_call_and_uses_no_probe(
 
 
 @pytest.mark.parametrize("made_by", [coroutine, generator, async_generator])
-def test_one_that_a_plain_function_made_under_a_probe_holds_its_place_until_it_is_dropped(
+def test_a_coroutine_that_a_plain_function_returned_holds_the_probe_until_it_is_dropped(
     made_by: Callable[..., Any],
 ) -> None:
     breaker = probing()
@@ -197,7 +197,7 @@ def test_one_that_a_plain_function_made_under_a_probe_holds_its_place_until_it_i
     assert breaker.call(int) == 0
 
 
-def test_one_that_a_plain_function_made_under_a_probe_decides_when_it_has_run() -> None:
+def test_a_coroutine_that_a_plain_function_returned_decides_the_probe_when_it_has_run() -> None:
     breaker = probing()
     pending = breaker.call(returns_a_coroutine)
     assert breaker.state == "half_open"
@@ -224,7 +224,7 @@ def test_a_task_that_is_cancelled_before_it_starts_warns_of_nothing_and_counts_n
     assert counts(breaker) == {}
 
 
-def test_an_unawaited_coroutine_is_warned_of_once_and_by_its_own_name() -> None:
+def test_an_unawaited_coroutine_causes_one_warning_with_its_own_name() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -235,7 +235,7 @@ def test_an_unawaited_coroutine_is_warned_of_once_and_by_its_own_name() -> None:
     ]
 
 
-def test_names_are_those_of_what_was_made() -> None:
+def test_a_lazy_result_has_the_name_of_its_function() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     made: list[Any] = [breaker.call(generator), breaker.call(async_generator)]
     assert [each.__name__ for each in made] == ["generator", "async_generator"]
@@ -243,7 +243,7 @@ def test_names_are_those_of_what_was_made() -> None:
 
 
 @pytest.mark.parametrize("answer", [[1, 2], iter([1]), range(3), map(int, "12")])
-def test_other_results_come_through_as_they_are(answer: Any) -> None:
+def test_other_results_are_returned_unchanged(answer: Any) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     assert breaker.call(lambda: answer) is answer
     assert counts(breaker) == {"succeeded": 1}
@@ -276,7 +276,7 @@ def test_the_future_of_an_event_loop_counts_when_it_is_awaited_and_not_before() 
     assert counts(breaker) == {"failed": 1}
 
 
-def test_one_that_is_awaited_again_has_happened_already() -> None:
+def test_an_awaitable_that_is_awaited_again_counts_once() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
 
     async def main() -> list[str]:
@@ -287,7 +287,7 @@ def test_one_that_is_awaited_again_has_happened_already() -> None:
     assert counts(breaker) == {"succeeded": 1}
 
 
-def test_one_that_is_awaited_while_the_circuit_is_open_is_refused() -> None:
+def test_an_awaitable_that_is_awaited_while_the_circuit_is_open_is_refused() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
 
     async def main() -> None:
@@ -320,7 +320,7 @@ class Request:
         pass
 
 
-def test_one_that_is_entered_instead_is_guarded_when_it_is_entered() -> None:
+def test_an_awaitable_that_is_a_context_manager_is_guarded_when_it_is_entered() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
 
     async def main() -> None:
@@ -334,14 +334,14 @@ def test_one_that_is_entered_instead_is_guarded_when_it_is_entered() -> None:
     assert counts(breaker) == {"succeeded": 1, "failed": 1}
 
 
-def test_everything_else_is_the_awaitables_own() -> None:
+def test_other_attributes_are_those_of_the_awaitable() -> None:
     request = CircuitBreaker("api", clock=FakeClock()).call(Request)
     assert request.url == "https://example.test/"
     assert not hasattr(request, "nonsense")
     assert "guarded by circuit 'api'" in repr(request)
 
 
-def test_one_made_under_a_probe_and_dropped_leaves_its_place() -> None:
+def test_an_awaitable_created_under_a_probe_and_dropped_frees_the_probe() -> None:
     breaker = probing()
     made = breaker.call(Request)
     with pytest.raises(Rejected):
@@ -351,19 +351,19 @@ def test_one_made_under_a_probe_and_dropped_leaves_its_place() -> None:
     assert breaker.state == "closed"
 
 
-def test_a_mock_is_not_taken_for_an_awaitable() -> None:
+def test_a_mock_does_not_count_as_an_awaitable() -> None:
     breaker, mock = CircuitBreaker("api", clock=FakeClock()), MagicMock()
     assert breaker.call(lambda: mock) is mock
     assert counts(breaker) == {"succeeded": 1}
 
 
-def test_what_is_no_iterable_is_no_stream() -> None:
+def test_an_object_that_is_not_iterable_is_not_a_stream() -> None:
     unfit: Any = 5
     with pytest.raises(TypeError, match="circuit 'api' cannot guard 5 as a stream"):
         CircuitBreaker("api", clock=FakeClock()).stream(unfit)
 
 
-def test_a_stream_object_left_early_is_no_evidence_and_not_closed() -> None:
+def test_an_abandoned_stream_object_is_not_evidence_and_not_closed() -> None:
     breaker, source = CircuitBreaker("api", clock=FakeClock()), iter([1, 2, 3])
     for item in breaker.stream(source):
         assert item == 1

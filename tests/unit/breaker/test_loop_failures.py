@@ -41,7 +41,7 @@ def test_the_defaults_are_those_of_the_document() -> None:
     assert LoopBreaker.for_failures("loop/1").policy == written_out.policy
 
 
-def test_the_same_error_trips_although_others_and_successes_come_between(
+def test_the_same_error_trips_despite_other_errors_and_successes_in_between(
     loop: LoopBreaker,
 ) -> None:
     for other in ("b", "c", "d", "e"):
@@ -82,7 +82,7 @@ def test_three_errors_instead_of_five() -> None:
     )
 
 
-def test_the_tight_configuration_trips_by_either() -> None:
+def test_the_tight_configuration_trips_by_either_limit() -> None:
     in_a_row = LoopBreaker.for_failures("loop/1", 2, 3)
     assert fail(in_a_row, "a", "b") == [False, True]
     repeated = LoopBreaker.for_failures("loop/1", 2, 3)
@@ -205,7 +205,7 @@ def test_one_of_two_callers_gets_the_retry(loop: LoopBreaker, clock: FakeClock) 
 # Success and history
 
 
-def test_a_success_resets_the_row_and_not_the_history(loop: LoopBreaker) -> None:
+def test_a_success_resets_failures_in_a_row_and_not_the_error_counts(loop: LoopBreaker) -> None:
     fail(loop, "x", "x")
     loop.record_success()
     fail(loop, "x", "x")
@@ -215,7 +215,7 @@ def test_a_success_resets_the_row_and_not_the_history(loop: LoopBreaker) -> None
     assert fail(loop, "x") == [True]
 
 
-def test_the_history_outlasts_a_recovery(loop: LoopBreaker, clock: FakeClock) -> None:
+def test_the_error_counts_outlast_a_recovery(loop: LoopBreaker, clock: FakeClock) -> None:
     fail(loop, "x", "x", "x")
     clock.advance(30.0)
     loop.record_success()
@@ -228,7 +228,7 @@ def test_the_history_outlasts_a_recovery(loop: LoopBreaker, clock: FakeClock) ->
     )
 
 
-def test_the_error_of_a_failed_retry_is_in_the_history(loop: LoopBreaker, clock: FakeClock) -> None:
+def test_the_error_of_a_failed_retry_is_counted(loop: LoopBreaker, clock: FakeClock) -> None:
     fail(loop, "x", "x", "x")
     clock.advance(30.0)
     fail(loop, "y")
@@ -236,7 +236,7 @@ def test_the_error_of_a_failed_retry_is_in_the_history(loop: LoopBreaker, clock:
     assert loop.status().error_counts == {"x": 3, "y": 1}
 
 
-def test_an_error_that_was_recovered_from_begins_again(clock: FakeClock) -> None:
+def test_the_error_that_tripped_restarts_from_zero_after_a_recovery(clock: FakeClock) -> None:
     loop = LoopBreaker("loop/1", consecutive_failures=None, same_error=2, clock=clock)
     fail(loop, "a", "b", "a")
     clock.advance(30.0)

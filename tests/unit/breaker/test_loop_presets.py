@@ -1,4 +1,4 @@
-"""The presets of loops: complete, in range, and each limit alive."""
+"""The presets of loops: complete, in range, and each limit has an effect."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_all_presets_differ() -> None:
 
 
 @every_preset
-def test_what_only_reads_is_neither_validated_nor_committed(preset: LoopPreset) -> None:
+def test_presets_that_only_read_are_neither_validated_nor_committed(preset: LoopPreset) -> None:
     reads = preset.name.endswith(("review", "research", "gap-analysis", "code-archaeology"))
     assert not (reads and (preset.validate or preset.commit))
     assert preset.validate or reads or preset.name == "docs"
@@ -61,7 +61,7 @@ def test_what_only_reads_is_neither_validated_nor_committed(preset: LoopPreset) 
 
 
 @every_preset
-def test_the_limits_of_a_preset_trip_a_loop_exactly_when_they_say(preset: LoopPreset) -> None:
+def test_a_loop_trips_exactly_at_the_limits_of_its_preset(preset: LoopPreset) -> None:
     def loop() -> LoopBreaker:
         return LoopBreaker(
             "loop/1",

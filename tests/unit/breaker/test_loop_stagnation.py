@@ -56,7 +56,7 @@ def test_half_open_to_closed_when_progress_resumes_and_the_counter_resets() -> N
     assert stuck(loop, 1).state is Phase.HALF_OPEN
 
 
-def test_half_open_to_open_when_the_watchful_iteration_is_stuck_too() -> None:
+def test_half_open_to_open_when_the_next_iteration_makes_no_progress_either() -> None:
     assert stuck(breaker(), 4).check() == LoopDecision(
         allow_continue=False,
         state=Phase.OPEN,
@@ -88,7 +88,7 @@ def test_closed_to_open_by_the_same_error_bypasses_half_open() -> None:
     )
 
 
-def test_once_open_the_loop_cannot_continue_whatever_comes_and_however_long_it_waits() -> None:
+def test_an_open_loop_stays_open_whatever_it_records_and_however_long_it_waits() -> None:
     clock = FakeClock()
     loop = stuck(LoopBreaker.for_stagnation("loop/1", clock=clock), 4)
     loop.record_progress(BUSY)
@@ -144,7 +144,7 @@ def test_the_output_decline_threshold_has_an_effect(percent: int) -> None:
     assert after(percent * 10 - 1) is Phase.OPEN
 
 
-def test_output_that_drops_under_70_percent_is_watched_and_cut_when_it_stays_there() -> None:
+def test_output_below_70_percent_warns_and_trips_if_it_stays_there() -> None:
     loop = breaker()
     for chars in (1000, 1000, 1000):
         loop.record_progress(IterationMetrics(1, 1, chars))
@@ -174,7 +174,7 @@ def test_output_needs_three_iterations_before_it_is_evaluated() -> None:
     assert loop.state is Phase.HALF_OPEN
 
 
-def test_a_slow_decline_does_not_become_the_standard() -> None:
+def test_a_slow_decline_does_not_become_the_baseline() -> None:
     loop = breaker()
     for chars in (1000, 1000, 1000, 690, 695):
         loop.record_progress(IterationMetrics(1, 1, chars))
@@ -210,14 +210,14 @@ def test_output_that_recovers_is_progress() -> None:
     assert loop.status().consecutive_no_progress == 0
 
 
-def test_more_words_alone_are_not_progress() -> None:
+def test_more_output_alone_is_not_progress() -> None:
     loop = breaker()
     for chars in (1000, 1500, 2000, 9000):
         loop.record_progress(IterationMetrics(0, 7, chars))
     assert loop.state is Phase.OPEN
 
 
-def test_what_was_not_measured_is_no_evidence() -> None:
+def test_facts_that_were_not_measured_are_not_evidence() -> None:
     loop = breaker()
     for _ in range(20):
         loop.record_progress(IterationMetrics())
@@ -229,7 +229,7 @@ def test_what_was_not_measured_is_no_evidence() -> None:
 # Error tracking
 
 
-def test_errors_count_in_total_whatever_comes_between() -> None:
+def test_errors_count_in_total_whatever_happens_in_between() -> None:
     loop = breaker()
     for number in range(5):
         loop.record_error("the one")

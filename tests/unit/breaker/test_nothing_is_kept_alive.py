@@ -29,7 +29,7 @@ every_policy = pytest.mark.parametrize("policy", [None, TIMED], ids=["classic", 
 
 
 class Canary:
-    """Something heavy in the caller's hands."""
+    """A large object of the caller."""
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def frames_of(error: BaseException) -> list[FrameType]:
 
 
 @every_shape
-def test_no_frame_of_the_guard_holds_the_exception_that_went_through_it(shape: Shape) -> None:
+def test_no_frame_of_the_guard_keeps_the_exception_that_passed_through_it(shape: Shape) -> None:
     breaker = breaker_of(None, FakeClock())
 
     def fails() -> None:
@@ -216,7 +216,7 @@ def athrow_one(breaker: CircuitBreaker, canary: Canary, *, fails: bool) -> None:
 
 @pytest.mark.parametrize("read", [read_all, read_one, aread_all, aread_one, athrow_one])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_stream_read_to_its_end_broken_or_left_early_is_released(
+def test_a_stream_is_released_after_its_end_a_failure_or_an_early_close(
     read: Callable[..., None], fails: bool
 ) -> None:
     breaker, canary = breaker_of(None, FakeClock()), Canary()

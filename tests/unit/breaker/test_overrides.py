@@ -136,7 +136,7 @@ def test_a_reset_starts_the_backoff_over() -> None:
     assert refused.value.retry_after_s == 60.0
 
 
-def test_a_reset_leaves_a_hold_in_place() -> None:
+def test_a_reset_does_not_release_a_hold() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     breaker.hold_open(by="ann", why="test")
     breaker.reset(by="bob", why="fixed")
@@ -158,7 +158,7 @@ def test_results_of_calls_in_progress_at_a_reset_are_stale() -> None:
     assert breaker.totals.late == 1
 
 
-def test_every_event_of_a_life_is_numbered_without_gaps_and_continues_the_one_before() -> None:
+def test_every_event_of_a_circuit_is_numbered_without_gaps_and_continues_the_one_before() -> None:
     clock, seen = FakeClock(), list[Event]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock, sinks=[seen.append])
     breaker.record(FAILED)

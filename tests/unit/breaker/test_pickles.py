@@ -73,7 +73,7 @@ def test_a_row_of_failures_continues_after_pickling() -> None:
     assert breaker.state == "closed"
 
 
-def test_counts_that_were_not_folded_yet_are_pickled_too() -> None:
+def test_counts_that_were_not_recorded_yet_are_pickled_too() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     for _ in range(10):
         breaker.call(int)
@@ -111,7 +111,7 @@ def test_an_open_circuit_waits_the_rest_of_its_wait_on_a_clock_that_shows_anothe
         assert once_more.call(int) == 0
 
 
-def test_a_breaker_on_the_real_clock_continues_from_where_it_stood() -> None:
+def test_a_breaker_on_the_real_clock_continues_its_wait() -> None:
     breaker = CircuitBreaker("api", threshold=1)
     breaker.record(Signal(ok=False))
     left_s = retry_after_s(again(again(breaker)))
@@ -180,7 +180,7 @@ def test_event_numbers_continue_without_a_gap() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_a_copy_starts_from_the_same_state_and_goes_its_own_way(copied: object) -> None:
+def test_a_copy_starts_from_the_same_state_and_is_independent(copied: object) -> None:
     breaker = CircuitBreaker("api", threshold=2, clock=FakeClock())
     breaker.record(Signal(ok=False))
     other = copied(breaker)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The reason of a weighted policy: the score only where it explains something."""
+"""The reason of a weighted policy: the score appears only if several detectors count."""
 
 from switchgear import CircuitBreaker, Policy, Signal, WeightedSum, detectors
 
@@ -16,14 +16,14 @@ def reason(breaker: CircuitBreaker) -> str:
     return breaker.snapshot().outage.reason
 
 
-def test_one_detector_that_is_enough_gives_its_own_reason() -> None:
+def test_a_single_deciding_detector_gives_its_own_reason() -> None:
     breaker = weighed(2, 1, 2)
     breaker.record(Signal(ok=False, seconds=0.1, count=2))
     assert breaker.state == "open"
     assert reason(breaker) == "2 failures in a row (threshold 2)"
 
 
-def test_several_detectors_give_the_score_what_it_trips_at_and_their_shares() -> None:
+def test_several_detectors_give_the_score_its_threshold_and_their_shares() -> None:
     breaker = weighed(40, 50, 60)
     breaker.record(Signal(ok=False, seconds=5.0, count=2))
     assert breaker.state == "open"
@@ -33,7 +33,7 @@ def test_several_detectors_give_the_score_what_it_trips_at_and_their_shares() ->
     )
 
 
-def test_a_score_below_its_threshold_shows_how_much_is_reached() -> None:
+def test_a_score_below_its_threshold_shows_the_present_points() -> None:
     breaker = weighed(40, 50, 60)
     breaker.record(Signal(ok=False, seconds=0.1, count=2))
     circuit = breaker.snapshot()

@@ -171,7 +171,7 @@ def test_a_circuit_cannot_stay_open_for_more_than_an_hour() -> None:
     assert wait_after(RateLimited(retry_after_s=86_400)) == 3600.0
 
 
-def test_it_counts_from_the_failure_that_opened_the_circuit() -> None:
+def test_a_retry_after_counts_from_the_failure_that_opened_the_circuit() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=2, clock=clock)
     breaker.record(Signal(ok=False, retry_after_s=500.0))
@@ -183,7 +183,7 @@ def test_it_counts_from_the_failure_that_opened_the_circuit() -> None:
     assert breaker.state == "half_open"
 
 
-def test_it_sets_the_wait_after_a_failed_probe_too_and_the_backoff_continues_after_it() -> None:
+def test_a_retry_after_sets_the_wait_after_a_failed_probe_and_the_backoff_continues() -> None:
     clock, waits = FakeClock(), list[float | None]()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     for asked_s in (None, 7.0, None, None):
@@ -208,7 +208,7 @@ def raised_from(cause: BaseException) -> Exception:
         return error
 
 
-def test_it_is_found_in_what_the_exception_was_raised_from() -> None:
+def test_a_retry_after_is_found_in_the_cause_of_an_exception() -> None:
     assert retry_after_s(raised_from(raised_from(asks(7.0)))) == 7.0
 
 
@@ -218,7 +218,7 @@ def test_the_nearest_retry_after_is_used() -> None:
     assert retry_after_s(raised_from(near)) == 3.0
 
 
-def test_it_is_found_in_a_group_and_the_longest_counts() -> None:
+def test_the_longest_retry_after_of_a_group_counts() -> None:
     group = ExceptionGroup(
         "several", [ValueError("x"), asks(3.0), raised_from(asks(99.0)), asks(9.0)]
     )
@@ -239,7 +239,7 @@ def test_an_exception_handled_inside_the_call_sets_the_wait() -> None:
     assert breaker.snapshot().outage.cooldown_s == 17.0
 
 
-def test_the_failure_of_another_provider_that_is_being_handled_does_not() -> None:
+def test_a_failure_of_another_provider_that_is_being_handled_sets_no_wait() -> None:
     def second() -> None:
         raise RuntimeError("the fallback fails too")
 
@@ -260,7 +260,7 @@ def test_a_cause_of_none_requests_no_wait() -> None:
     assert retry_after_s(error) is None
 
 
-def test_chains_in_a_circle_or_without_end_are_looked_at_once() -> None:
+def test_circular_and_endless_chains_are_read_once() -> None:
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
     assert retry_after_s(one) is None

@@ -29,7 +29,7 @@ def new_breaker() -> CircuitBreaker:
 
 @every_inner
 @every_outer
-def test_it_counts_once_whatever_the_guards_look_like(outer: Shape, inner: Shape) -> None:
+def test_an_exception_counts_once_in_any_combination_of_guards(outer: Shape, inner: Shape) -> None:
     breaker = new_breaker()
     for calls in range(1, 4):
         with pytest.raises(ConnectionError):
@@ -38,7 +38,7 @@ def test_it_counts_once_whatever_the_guards_look_like(outer: Shape, inner: Shape
 
 
 @every_outer
-def test_one_object_that_is_raised_again_counts_at_every_call(outer: Shape) -> None:
+def test_one_exception_object_that_is_raised_again_counts_in_every_call(outer: Shape) -> None:
     breaker, error = new_breaker(), ConnectionError("one object")
 
     def fails() -> None:
@@ -50,7 +50,7 @@ def test_one_object_that_is_raised_again_counts_at_every_call(outer: Shape) -> N
         assert breaker.totals.failed == calls
 
 
-def test_a_block_in_a_loop_counts_one_object_every_time() -> None:
+def test_a_block_in_a_loop_counts_one_exception_object_every_time() -> None:
     breaker, error = new_breaker(), ConnectionError("one object")
     for _ in range(5):
         with suppress(ConnectionError), breaker:
@@ -58,7 +58,7 @@ def test_a_block_in_a_loop_counts_one_object_every_time() -> None:
     assert breaker.totals.failed == 5
 
 
-def test_a_mock_that_raises_one_object_counts_every_time() -> None:
+def test_a_mock_that_raises_one_exception_object_counts_every_time() -> None:
     breaker, client = new_breaker(), Mock(side_effect=ConnectionError("one object"))
     guarded = breaker(client)
     for _ in range(5):
@@ -95,7 +95,7 @@ def test_a_function_with_a_block_in_it_is_one_failure() -> None:
         assert breaker.totals.failed == calls
 
 
-def test_the_same_object_raised_again_on_the_way_is_one_failure() -> None:
+def test_an_exception_that_is_re_raised_on_its_way_is_one_failure() -> None:
     breaker = new_breaker()
 
     def middle() -> None:
@@ -123,7 +123,7 @@ def test_another_exception_raised_from_it_counts_too() -> None:
     assert breaker.totals.failed == 2
 
 
-def test_an_error_that_is_handled_inside_and_occurs_again_counts_each_time() -> None:
+def test_an_error_that_is_handled_and_occurs_again_counts_each_time() -> None:
     breaker = new_breaker()
 
     def tries_twice() -> None:
@@ -182,7 +182,7 @@ async def awaited(guarded: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("middle", [awaited, in_a_task, in_a_group_of_tasks])
-def test_across_tasks_it_counts_once(middle: Callable[..., Any]) -> None:
+def test_an_exception_counts_once_across_tasks(middle: Callable[..., Any]) -> None:
     breaker = new_breaker()
 
     async def main() -> None:
@@ -210,7 +210,7 @@ def test_one_object_raised_again_in_coroutines_counts_at_every_call() -> None:
     assert breaker.totals.failed == 4
 
 
-def test_across_threads_it_counts_once() -> None:
+def test_an_exception_counts_once_across_threads() -> None:
     breaker = new_breaker()
 
     async def offloaded() -> None:
@@ -230,7 +230,7 @@ def test_across_threads_it_counts_once() -> None:
     assert breaker.totals.failed == 4
 
 
-def test_inside_a_probe_the_probe_reports_it_once() -> None:
+def test_an_exception_inside_a_probe_counts_once_for_the_probe() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     breaker.record(Signal(ok=False))
@@ -240,7 +240,7 @@ def test_inside_a_probe_the_probe_reports_it_once() -> None:
     assert (breaker.state, breaker.totals.failed) == ("open", 2)
 
 
-def test_permits_of_a_panel_count_it_once() -> None:
+def test_an_exception_counts_once_for_permits_of_a_panel() -> None:
     with Panel("memory:") as panel:
         breaker = panel.breaker("api")
         error = ConnectionError("one object")

@@ -1,4 +1,4 @@
-"""What holds for a guarded call holds in every shape in which it can be guarded."""
+"""The behaviour of a guarded call is the same in every shape in which it can be guarded."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ def up() -> str:
 
 
 @every_shape
-def test_a_success_gives_its_result_and_counts_once(shape: Shape) -> None:
+def test_a_success_returns_its_result_and_counts_once(shape: Shape) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     assert shape(breaker, up) == "answer"
     assert breaker.totals._asdict() == {**ZERO, "succeeded": 1}
@@ -71,7 +71,7 @@ def test_one_successful_probe_closes_and_counts_once(shape: Shape) -> None:
 
 
 @every_shape
-def test_one_failed_probe_opens_again_at_once_and_counts_once(shape: Shape) -> None:
+def test_one_failed_probe_re_opens_at_once_and_counts_once(shape: Shape) -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_a_half_open_circuit_admits_no_other_call_during_a_probe(shape: Shape) -
 @pytest.mark.parametrize(
     "stop", [KeyboardInterrupt, SystemExit, asyncio.CancelledError], ids=lambda kind: kind.__name__
 )
-def test_an_interrupted_probe_is_no_evidence_and_leaves_its_place(
+def test_an_interrupted_probe_is_not_evidence_and_frees_the_probe(
     shape: Shape, stop: type[BaseException]
 ) -> None:
     clock = FakeClock()
@@ -125,7 +125,7 @@ def test_an_interrupted_probe_is_no_evidence_and_leaves_its_place(
 
 
 @every_shape
-def test_a_success_from_before_the_trip_neither_closes_nor_spends_a_probe(shape: Shape) -> None:
+def test_a_success_from_before_the_trip_neither_closes_nor_uses_up_a_probe(shape: Shape) -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
 
@@ -144,7 +144,7 @@ def test_a_success_from_before_the_trip_neither_closes_nor_spends_a_probe(shape:
 
 
 @every_shape
-def test_a_failure_from_before_the_trip_neither_reopens_nor_spends_a_probe(shape: Shape) -> None:
+def test_a_failure_from_before_the_trip_neither_reopens_nor_uses_up_a_probe(shape: Shape) -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
 
@@ -183,7 +183,7 @@ def test_a_closed_circuit_may_be_entered_again_from_inside(shape: Shape) -> None
 
 
 @every_shape
-def test_a_refusal_by_an_inner_circuit_is_no_evidence_against_the_outer(shape: Shape) -> None:
+def test_a_refusal_by_an_inner_circuit_is_not_evidence_against_the_outer(shape: Shape) -> None:
     outer = CircuitBreaker("agent", threshold=1, clock=FakeClock())
     inner = CircuitBreaker("provider", threshold=1, clock=FakeClock())
     with pytest.raises(ConnectionError):

@@ -25,7 +25,7 @@ def test_the_four_states_are_the_documented_ones_and_are_texts() -> None:
     assert f"{CircuitBreaker('api').state}" == "closed"
 
 
-def test_tripping_admits_and_closes_by_itself_when_the_evidence_ages() -> None:
+def test_a_tripping_circuit_admits_and_closes_when_the_evidence_ages() -> None:
     clock, seen = FakeClock(), list[Event]()
     policy = Policy([detectors.FailuresInWindow(4, 60.0)], tripping_at=0.5)
     breaker = CircuitBreaker("api", policy=policy, clock=clock, sinks=[seen.append])
@@ -39,7 +39,7 @@ def test_tripping_admits_and_closes_by_itself_when_the_evidence_ages() -> None:
     assert [event.after for event in seen] == ["tripping", "closed"]
 
 
-def test_tripping_opens_when_it_gets_worse() -> None:
+def test_a_tripping_circuit_opens_when_the_heat_reaches_one() -> None:
     policy = Policy([detectors.ConsecutiveFailures(4)], tripping_at=0.5)
     breaker, states = CircuitBreaker("api", policy=policy, clock=FakeClock()), list[str]()
     for _ in range(4):
@@ -135,7 +135,7 @@ def test_reduced_load_admits_its_share_and_refuses_the_rest() -> None:
     assert admitted == 25
 
 
-def test_its_repr_names_circuit_state_and_mode() -> None:
+def test_the_repr_names_circuit_state_and_mode() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     breaker.shadow(by="ann", why="test")
     assert repr(breaker) == "<CircuitBreaker 'api' closed mode=shadow>"

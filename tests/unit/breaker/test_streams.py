@@ -1,4 +1,4 @@
-"""A stream is one call, from its first item to its last; closing it early is no failure."""
+"""A stream is one call, from its first item to its last; closing it early is not a failure."""
 
 import asyncio
 import gc
@@ -59,7 +59,7 @@ def test_the_permit_is_acquired_when_the_first_item_is_requested_and_not_before(
     assert counts(breaker) == {"refused": 1}
 
 
-def test_an_unread_stream_was_no_call() -> None:
+def test_an_unread_stream_is_not_a_call() -> None:
     clock = FakeClock()
     breaker = probing(clock)
     breaker(numbers)(3).close()
@@ -87,7 +87,7 @@ def test_a_stream_that_breaks_after_many_items_is_one_failure() -> None:
     assert counts(breaker) == {"failed": 1}
 
 
-def test_a_probe_stream_holds_its_place_until_it_ends() -> None:
+def test_a_probe_stream_holds_the_probe_until_it_ends() -> None:
     breaker = probing(FakeClock())
     stream = breaker(numbers)(2)
     assert next(stream) == 0
@@ -98,7 +98,7 @@ def test_a_probe_stream_holds_its_place_until_it_ends() -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "drop"])
-def test_closing_a_stream_early_is_no_failure_and_leaves_its_place(how: str) -> None:
+def test_closing_a_stream_early_is_not_a_failure_and_frees_the_probe(how: str) -> None:
     breaker = probing(FakeClock())
     stream = breaker(numbers)(5)
     assert next(stream) == 0
@@ -111,7 +111,7 @@ def test_closing_a_stream_early_is_no_failure_and_leaves_its_place(how: str) -> 
     assert breaker.state == "closed"
 
 
-def test_a_stream_in_a_garbage_cycle_leaves_its_place_when_it_is_collected() -> None:
+def test_a_stream_in_a_garbage_cycle_frees_the_probe_when_it_is_collected() -> None:
     breaker = probing(FakeClock())
     stream: Any = breaker(numbers)(5)
     next(stream)
@@ -142,7 +142,7 @@ def test_values_and_exceptions_reach_the_producer_as_in_a_bare_generator() -> No
     assert end.value.value == "stopped"
 
 
-def test_a_context_manager_made_of_a_guarded_generator_sees_the_exception_of_its_block() -> None:
+def test_a_context_manager_of_a_guarded_generator_receives_the_exception_of_its_block() -> None:
     breaker, seen = CircuitBreaker("api", clock=FakeClock()), list[BaseException]()
 
     @contextmanager
@@ -163,7 +163,7 @@ def test_a_context_manager_made_of_a_guarded_generator_sees_the_exception_of_its
     assert counts(breaker) == {"ignored": 1}
 
 
-def test_an_async_context_manager_of_a_guarded_generator_sees_it_too() -> None:
+def test_an_async_context_manager_of_a_guarded_generator_receives_it_too() -> None:
     breaker, error = CircuitBreaker("api", clock=FakeClock()), ValueError("in the block")
 
     @asynccontextmanager
@@ -181,7 +181,7 @@ def test_an_async_context_manager_of_a_guarded_generator_sees_it_too() -> None:
     assert counts(breaker) == {"ignored": 1}
 
 
-def test_a_stream_called_with_wrong_arguments_leaks_no_place() -> None:
+def test_a_stream_called_with_wrong_arguments_leaks_no_permit() -> None:
     breaker = probing(FakeClock())
     wrong: Callable[..., Any] = breaker(numbers)
     with pytest.raises(TypeError, match="unexpected keyword"):
@@ -190,7 +190,7 @@ def test_a_stream_called_with_wrong_arguments_leaks_no_place() -> None:
     assert counts(breaker) == {"failed": 2}
 
 
-def test_the_time_of_a_stream_is_the_producers_and_not_the_consumers() -> None:
+def test_only_the_time_of_the_producer_counts_for_a_stream() -> None:
     clock = FakeClock()
     slow = detectors.SlowCalls(slow_s=10.0, window=1, threshold=0.0)
     breaker = CircuitBreaker("api", policy=Policy([slow]), clock=clock)
@@ -233,7 +233,7 @@ def test_an_async_stream_is_one_call_too() -> None:
     driven(main())
 
 
-def test_closing_an_async_stream_early_is_no_failure_and_leaves_its_place() -> None:
+def test_closing_an_async_stream_early_is_not_a_failure_and_frees_the_probe() -> None:
     breaker, closed = probing(FakeClock()), list[str]()
 
     async def items() -> AsyncGenerator[int]:
@@ -276,7 +276,7 @@ def test_closing_an_async_stream_waits_until_its_producer_has_cleaned_up() -> No
     assert counts(breaker) == {"ignored": 1}
 
 
-def test_an_async_stream_left_by_break_is_closed_by_its_loop_and_leaves_its_place() -> None:
+def test_an_async_stream_left_by_break_is_closed_by_its_loop_and_frees_the_probe() -> None:
     breaker = probing(FakeClock())
 
     async def main() -> None:
@@ -288,7 +288,7 @@ def test_an_async_stream_left_by_break_is_closed_by_its_loop_and_leaves_its_plac
     assert breaker.state == "half_open"
 
 
-def test_a_cancelled_async_stream_is_no_evidence_and_leaves_its_place() -> None:
+def test_a_cancelled_async_stream_is_not_evidence_and_frees_the_probe() -> None:
     breaker = probing(FakeClock())
 
     @breaker
@@ -335,7 +335,7 @@ def test_values_and_exceptions_reach_an_async_producer_too() -> None:
     driven(main())
 
 
-def test_an_async_stream_called_with_wrong_arguments_leaks_no_place() -> None:
+def test_an_async_stream_called_with_wrong_arguments_leaks_no_permit() -> None:
     breaker = probing(FakeClock())
     wrong: Callable[..., Any] = breaker(anumbers)
     with pytest.raises(TypeError, match="unexpected keyword"):
@@ -344,7 +344,7 @@ def test_an_async_stream_called_with_wrong_arguments_leaks_no_place() -> None:
     assert counts(breaker) == {"failed": 2}
 
 
-def test_the_time_of_an_async_stream_is_the_producers() -> None:
+def test_only_the_time_of_the_producer_counts_for_an_async_stream() -> None:
     clock = FakeClock()
     slow = detectors.SlowCalls(slow_s=10.0, window=1, threshold=0.0)
     breaker = CircuitBreaker("api", policy=Policy([slow]), clock=clock)
@@ -407,7 +407,7 @@ def thrown_into(breaker: CircuitBreaker, function: Any, *error: Any) -> None:
 
 @pytest.mark.parametrize("function", [session, asession])
 @pytest.mark.parametrize("error", [(ValueError("mine"),), (ValueError,)])
-def test_what_the_consumer_throws_in_and_gets_back_is_no_evidence(
+def test_an_exception_that_the_consumer_throws_in_and_gets_back_is_not_evidence(
     function: Any, error: tuple[Any]
 ) -> None:
     breaker = probing(FakeClock())
@@ -419,14 +419,14 @@ def test_what_the_consumer_throws_in_and_gets_back_is_no_evidence(
 
 
 @pytest.mark.parametrize("function", [cleaned_up, acleaned_up])
-def test_what_the_stream_makes_of_it_is(function: Any) -> None:
+def test_an_exception_that_the_stream_raises_instead_is_evidence(function: Any) -> None:
     breaker = probing(FakeClock())
     with pytest.raises(ConnectionError):
         thrown_into(breaker, function, ValueError("mine"))
     assert counts(breaker) == {"failed": 2}
 
 
-def test_the_body_of_a_with_is_not_what_its_guarded_context_manager_is_evaluated_by() -> None:
+def test_the_body_of_a_with_block_does_not_decide_about_its_guarded_context_manager() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     manager = contextmanager(breaker(session))
     for _ in range(3):

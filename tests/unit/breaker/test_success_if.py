@@ -44,7 +44,7 @@ def half_open(**options: Any) -> tuple[CircuitBreaker, FakeClock]:
 
 
 @every_shape
-def test_it_closes_a_half_open_circuit(shape: Shape) -> None:
+def test_a_success_by_exception_closes_a_half_open_circuit(shape: Shape) -> None:
     breaker, _ = half_open(success_if=is_404)
     with pytest.raises(HttpError):
         shape(breaker, answers(404))
@@ -59,7 +59,7 @@ def test_types_and_predicates_are_taken(test: Any) -> None:
     assert (breaker.state, breaker.totals.succeeded) == ("closed", 1)
 
 
-def test_it_ends_a_row_of_failures() -> None:
+def test_a_success_by_exception_ends_failures_in_a_row() -> None:
     breaker = CircuitBreaker("api", threshold=3, success_if=is_404, clock=FakeClock())
     for status in (500, 500, 404, 500, 500):
         with pytest.raises(HttpError):
@@ -67,7 +67,7 @@ def test_it_ends_a_row_of_failures() -> None:
     assert breaker.state == "closed"
 
 
-def test_ignore_comes_before_it_and_it_before_failure_if() -> None:
+def test_ignore_is_checked_before_success_if_and_failure_if_last() -> None:
     options: dict[str, Any] = {"failure_if": HttpError, "success_if": HttpError}
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock(), **options)
     with pytest.raises(HttpError):
@@ -104,7 +104,7 @@ def test_a_group_is_a_failure_if_one_member_is(statuses: tuple[int, ...], expect
     assert breaker.totals._asdict()[expected] == 1
 
 
-def test_a_slow_one_is_a_slow_success() -> None:
+def test_a_slow_success_by_exception_is_slow() -> None:
     clock = FakeClock()
     policy = Policy([detectors.SlowCalls(1.0, window=1)])
     breaker = CircuitBreaker("api", policy=policy, success_if=is_404, clock=clock)
@@ -118,12 +118,12 @@ def test_a_slow_one_is_a_slow_success() -> None:
     assert breaker.state == "open"
 
 
-def test_what_is_no_test_is_refused() -> None:
+def test_an_invalid_predicate_is_refused() -> None:
     with pytest.raises(ValueError, match=r"CircuitBreaker\.success_if is 404"):
         CircuitBreaker("api", success_if=404)  # type: ignore[arg-type]
 
 
-def test_an_ignored_probe_frees_its_place_for_the_next_call_at_once() -> None:
+def test_after_an_ignored_probe_the_next_call_probes_at_once() -> None:
     breaker, _ = half_open(ignore=is_404)
     for _ in range(20):
         with pytest.raises(HttpError):
@@ -133,7 +133,7 @@ def test_an_ignored_probe_frees_its_place_for_the_next_call_at_once() -> None:
     assert breaker.state == "closed"
 
 
-def test_while_an_ignored_probe_is_under_way_others_wait_for_it_only() -> None:
+def test_during_an_ignored_probe_other_calls_wait_only_for_it() -> None:
     breaker, _ = half_open(ignore=is_404)
     inside, go_on = threading.Event(), threading.Event()
 
@@ -156,7 +156,7 @@ def test_while_an_ignored_probe_is_under_way_others_wait_for_it_only() -> None:
     assert breaker.call(len, "abc") == 3
 
 
-def test_it_pickles_with_the_breaker() -> None:
+def test_success_if_is_pickled_with_the_breaker() -> None:
     import pickle  # noqa: PLC0415
 
     breaker = CircuitBreaker("api", threshold=1, success_if=KeyError)

@@ -1,4 +1,4 @@
-"""The caller's exception comes through as the same object, with nothing of ours hung onto it."""
+"""The caller receives the same exception object, without anything added by Switchgear."""
 
 import traceback
 from collections.abc import Callable
@@ -32,7 +32,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 @every_shape
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "+".join(settings) or "default")
-def test_it_is_the_same_object_with_its_own_cause_context_notes_and_arguments(
+def test_the_caller_gets_the_same_exception_with_its_cause_context_notes_and_arguments(
     shape: Shape, settings: dict[str, Any]
 ) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock(), **settings)
@@ -123,7 +123,7 @@ def test_a_clock_or_detector_that_breaks_afterwards_replaces_no_result(
 
 
 @every_shape
-def test_an_interrupt_in_our_bookkeeping_comes_through_with_the_exception_as_its_context(
+def test_an_interrupt_while_recording_is_raised_with_the_exception_as_its_context(
     shape: Shape,
 ) -> None:
     def interrupt(_: object) -> None:
@@ -159,7 +159,7 @@ def innermost(error: BaseException) -> traceback.FrameSummary:
 
 
 @every_shape
-def test_its_traceback_ends_where_it_was_raised_and_passes_few_frames_of_switchgear(
+def test_the_traceback_ends_where_it_was_raised_and_has_few_frames_of_switchgear(
     shape: Shape,
 ) -> None:
     def the_line_that_fails() -> None:

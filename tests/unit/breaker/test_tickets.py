@@ -52,7 +52,7 @@ def test_a_run_without_tickets_hands_out_new_ones_when_it_is_counted() -> None:
     assert run.count() == 3
 
 
-def test_a_run_that_has_ended_has_no_tickets() -> None:
+def test_an_ended_run_has_no_tickets() -> None:
     run = new_run()
     assert take(run, 7) + run.count() == 14
     assert take(run, 4) == 4
@@ -77,7 +77,7 @@ def is_pending(run: SuccessRun) -> bool:
     return run.is_pending
 
 
-def test_what_is_put_off_is_in_the_next_count() -> None:
+def test_deferred_results_are_in_the_next_count() -> None:
     run = new_run()
     assert not is_pending(run)
     assert take(run, TICKETS) == TICKETS
@@ -90,7 +90,7 @@ def test_what_is_put_off_is_in_the_next_count() -> None:
     assert run.count() == 0
 
 
-def test_what_was_put_off_is_in_the_last_count() -> None:
+def test_deferred_results_are_in_the_last_count() -> None:
     run = new_run()
     take(run, TICKETS)
     run.put_off(more=1)
@@ -99,7 +99,7 @@ def test_what_was_put_off_is_in_the_last_count() -> None:
     assert run.end() == 0
 
 
-def test_a_run_is_large_and_its_time_short() -> None:
+def test_a_run_has_many_tickets_and_a_short_time() -> None:
     assert (runs.TICKETS, runs.FOLD_EVERY_S) == (65536, 1.0)
 
 
@@ -176,7 +176,7 @@ KINDS = (
 
 @pytest.mark.parametrize("block", range(5))
 def test_decorated_calls_and_direct_records_have_the_same_history(block: int) -> None:
-    """No reader in between: whether somebody looks must not matter."""
+    """Nothing is read in between: reading must not change the result."""
     for seed in range(block, 100, 5):
         random = Random(seed)
         among = [random.choice(KINDS)(random.choice) for _ in range(random.randint(1, 3))]
@@ -212,8 +212,8 @@ def test_decorated_calls_and_direct_records_have_the_same_history(block: int) ->
         assert calls.totals == tells.totals
 
 
-def test_threads_that_fill_a_window_trip_it_at_its_very_size() -> None:
-    """Each of the crew succeeds once, and together they are exactly what was missing."""
+def test_threads_that_fill_a_window_trip_it_exactly_at_its_size() -> None:
+    """Each thread succeeds once, and together they fill the window exactly."""
     crew, tripped = 8, Barrier(8)
     for _ in range(50):
         breaker = CircuitBreaker("api", policy=Policy([detectors.FailureRate(19, 0.5)]))
@@ -227,14 +227,14 @@ def test_threads_that_fill_a_window_trip_it_at_its_very_size() -> None:
         assert breaker._circuit.totals[:2] == (8, 11)
 
 
-def test_a_single_thing_that_was_put_off_is_pending() -> None:
+def test_a_single_deferred_result_is_pending() -> None:
     run = new_run()
     run.put_off(more=1)
     assert is_pending(run)
     assert run.count() == 1
 
 
-def test_what_is_owed_takes_the_place_of_new_tickets() -> None:
+def test_deferred_results_reduce_the_new_tickets() -> None:
     run = new_run()
     run.put_off(more=3)
     assert take(run, TICKETS) == TICKETS

@@ -96,7 +96,7 @@ def test_the_predicates_see_the_exception_itself() -> None:
     assert [each is error for each in seen] == [True, True]
 
 
-def test_what_is_no_evidence_neither_lengthens_nor_ends_a_row_of_failures() -> None:
+def test_results_without_evidence_neither_add_to_nor_end_failures_in_a_row() -> None:
     breaker = CircuitBreaker("api", threshold=3, ignore=ValueError, clock=FakeClock())
     for error in (OSError(), ValueError(), OSError(), ValueError()):
         counted(breaker, error)
@@ -127,7 +127,7 @@ def test_interruptions_are_never_evidence_whatever_failure_if_is(
     assert breaker.state == "closed"
 
 
-def test_a_cancelled_future_of_the_standard_library_is_no_evidence() -> None:
+def test_a_cancelled_future_of_the_standard_library_is_not_evidence() -> None:
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
     future: concurrent.futures.Future[str] = concurrent.futures.Future()
     future.cancel()
@@ -136,7 +136,7 @@ def test_a_cancelled_future_of_the_standard_library_is_no_evidence() -> None:
     assert breaker.state == "closed"
 
 
-def test_the_end_of_an_iterator_is_an_answer() -> None:
+def test_the_end_of_an_iterator_is_a_result() -> None:
     breaker = CircuitBreaker("rows", threshold=1, clock=FakeClock())
     rows = iter([1, 2])
     assert [breaker.call(next, rows), breaker.call(next, rows)] == [1, 2]
@@ -145,7 +145,7 @@ def test_the_end_of_an_iterator_is_an_answer() -> None:
     assert breaker.state == "closed"
 
 
-def test_a_refusal_by_an_inner_circuit_is_no_evidence_against_the_outer() -> None:
+def test_a_refusal_by_an_inner_circuit_is_not_evidence_against_the_outer() -> None:
     inner = CircuitBreaker("inner", threshold=1, clock=FakeClock())
     outer = CircuitBreaker("outer", threshold=1, failure_if=lambda _: True, clock=FakeClock())
     inner.hold_open(by="ann", why="test")
@@ -166,7 +166,7 @@ def test_a_bad_result_is_returned_and_counts_as_a_failure() -> None:
     assert breaker.state == "open"
 
 
-def test_a_good_result_ends_a_row_of_bad_ones() -> None:
+def test_a_good_result_ends_bad_results_in_a_row() -> None:
     breaker = CircuitBreaker(
         "api", threshold=2, failure_if_result=lambda answer: not answer, clock=FakeClock()
     )
@@ -266,7 +266,7 @@ def test_a_group_is_a_failure_if_one_of_its_members_is(
     assert counted(breaker, ExceptionGroup("many", members)) == verdict
 
 
-def test_a_group_with_a_cancellation_in_it_was_interrupted() -> None:
+def test_a_group_with_a_cancellation_counts_as_interrupted() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     group = BaseExceptionGroup("many", [asyncio.CancelledError(), OSError()])
     assert counted(breaker, group) == "ignored"

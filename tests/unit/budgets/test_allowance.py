@@ -1,4 +1,4 @@
-"""What a run may spend is held in the tree of budgets while it runs, and settled when it ends."""
+"""The budget of a run is reserved in the tree while it runs, and settled when it ends."""
 
 import threading
 from pathlib import Path
@@ -28,7 +28,7 @@ def budgets() -> Budgets:
     return kept
 
 
-def test_a_node_without_a_limit_has_what_the_one_above_it_has(budgets: Budgets) -> None:
+def test_a_node_without_a_limit_has_the_free_money_of_its_parent(budgets: Budgets) -> None:
     budgets.open("atlas/wave-1/S-1", None)
     assert free_budget(budgets, "atlas/wave-1/S-1") == FreeBudget(60, payer=NODE)
     assert free_budget(budgets, "atlas") == FreeBudget(40, payer="atlas")
@@ -57,7 +57,7 @@ def test_a_tree_without_limits_reserves_nothing_and_is_charged() -> None:
     assert budgets.book("free").charged_micros == 7
 
 
-def test_what_is_not_spent_returns_and_what_has_no_price_counts_in_full(budgets: Budgets) -> None:
+def test_unspent_money_returns_and_an_unknown_cost_counts_in_full(budgets: Budgets) -> None:
     everything = RunReservation(budgets, NODE, None, owner="run")
     assert everything.amount_micros == 60
     with pytest.raises(BudgetRefused, match="free"):
@@ -97,7 +97,7 @@ def test_the_lease_is_renewed_while_the_process_lives(
     assert aside.settle(1) is None
 
 
-def test_a_store_that_cannot_save_the_end_is_reported(budgets: Budgets) -> None:
+def test_a_settlement_that_cannot_be_saved_is_reported(budgets: Budgets) -> None:
     aside = RunReservation(budgets, NODE, 5, owner="run")
     aside._held.path = "atlas/~restored-from-an-older-copy"
     said = aside.settle(1)
@@ -133,7 +133,7 @@ def test_a_task_holds_its_money_at_the_node_while_it_runs(stage: Stage) -> None:
     assert stage.panel.budgets.free_micros("atlas") == 80
 
 
-def test_a_node_gives_the_rest_and_then_nothing(stage: Stage) -> None:
+def test_a_node_grants_its_rest_and_then_refuses(stage: Stage) -> None:
     batch = paid("a", "b", "c", budget_micros=60)
     stage.run(batch, lambda at: outcome("completed", cost=at.grant_micros or 0))
     assert stage.attempts == [("a", 60), ("b", 40)]
@@ -147,7 +147,7 @@ def test_tasks_without_a_limit_share_what_the_node_has(stage: Stage) -> None:
     assert sorted(stage.attempts) == [("a", 50), ("b", 50)]
 
 
-def test_the_batchs_own_budget_holds_beside_the_nodes(stage: Stage) -> None:
+def test_the_budget_of_the_batch_applies_together_with_that_of_the_node(stage: Stage) -> None:
     batch = paid("a", "b")._replace(budget_micros=40)
     stage.run(batch, lambda _: outcome("completed", cost=40))
     assert stage.attempts == [("a", 40)]
@@ -174,7 +174,7 @@ def paid_from(node: str, name: str, **flags: int) -> Task:
     return Task(name, "do it", flags={"agent": "codex", "budget_node": node, **flags})
 
 
-def test_a_task_that_waits_for_its_node_lets_those_of_other_nodes_begin(stage: Stage) -> None:
+def test_a_task_that_waits_for_its_node_does_not_delay_tasks_of_other_nodes(stage: Stage) -> None:
     budgets = stage.panel.budgets
     budgets.open("other", 100)
     budgets.open("atlas/S-1", None)
@@ -196,7 +196,9 @@ def test_a_task_that_waits_for_its_node_lets_those_of_other_nodes_begin(stage: S
 @pytest.mark.parametrize(
     "broke", [paid_from("empty", "b"), paid_from("atlas", "b", budget_micros=0)]
 )
-def test_a_task_that_nothing_can_help_fails_while_others_run(stage: Stage, broke: Task) -> None:
+def test_a_task_that_can_never_get_its_budget_fails_while_others_run(
+    stage: Stage, broke: Task
+) -> None:
     stage.panel.budgets.open("empty", 0)
     batch = Batch((paid_from("atlas", "a"), broke), parallel=2, budget_micros=90)
     changed, has_failed = stage.view.changed, threading.Event()
@@ -211,7 +213,7 @@ def test_a_task_that_nothing_can_help_fails_while_others_run(stage: Stage, broke
     assert stage.statuses == {"a": "done", "b": "failed"}
 
 
-def test_a_node_is_shared_by_those_alone_that_draw_on_it(stage: Stage) -> None:
+def test_a_node_is_shared_only_by_tasks_that_draw_on_it(stage: Stage) -> None:
     budgets = stage.panel.budgets
     budgets.open("other", 80)
     budgets.open("atlas/S-1", None)
@@ -222,7 +224,7 @@ def test_a_node_is_shared_by_those_alone_that_draw_on_it(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("when", ["book", "reserve"])
-def test_a_short_outage_of_the_store_is_waited_out_and_reported_once(
+def test_during_a_short_outage_of_the_store_tasks_wait_and_it_is_reported_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     works, losses = getattr(Budgets, when), [1, 2]
@@ -261,7 +263,7 @@ def test_a_store_that_does_not_recover_fails_the_task(
     assert stage.progress["a"].reason == "store x is corrupt: budget 'atlas'; restore it"
 
 
-def test_an_attempt_that_never_began_costs_nothing(stage: Stage) -> None:
+def test_an_attempt_that_never_started_costs_nothing(stage: Stage) -> None:
     def cannot(attempt: Attempt) -> AttemptOutcome:
         runs = stage.path / "a file"
         runs.touch()

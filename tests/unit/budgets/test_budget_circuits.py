@@ -53,7 +53,7 @@ def test_a_configured_circuit_keeps_its_policy_whatever_the_limit() -> None:
     assert panel.breaker("story/x").policy == policy
 
 
-def test_what_one_invocation_may_cost_is_no_limit_for_its_circuit() -> None:
+def test_the_reserved_amount_is_not_a_limit_for_the_circuit() -> None:
     clock = FakeClock(0.0)
     panel = Panel(MemoryStore(clock=clock), clock=clock)
     panel.budgets.open("x", 1000)
@@ -64,7 +64,7 @@ def test_what_one_invocation_may_cost_is_no_limit_for_its_circuit() -> None:
     assert coder.totals.cost_micros == 300
 
 
-def test_what_is_settled_after_its_node_was_closed_is_charged_anyway() -> None:
+def test_a_settlement_after_its_node_was_closed_is_charged() -> None:
     clock = FakeClock(0.0)
     budgets = Budgets(MemoryLedger("x", clock))
     budgets.open("t", 1000)

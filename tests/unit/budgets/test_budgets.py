@@ -45,7 +45,7 @@ def node(budgets: Budgets, path: str) -> BudgetNode:
     return budgets.book(path).nodes[path]
 
 
-def test_what_is_reserved_for_a_child_is_not_free_for_others(budgets: Budgets) -> None:
+def test_money_reserved_for_a_child_is_not_free_for_others(budgets: Budgets) -> None:
     assert budgets.free_micros("atlas") == 6 * DOLLAR
     with pytest.raises(BudgetRefused) as caught:
         budgets.open("atlas/wave-2", 7 * DOLLAR)
@@ -54,7 +54,7 @@ def test_what_is_reserved_for_a_child_is_not_free_for_others(budgets: Budgets) -
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_a_reservation_holds_then_charges_and_the_rest_returns(budgets: Budgets) -> None:
+def test_a_reservation_is_charged_and_the_rest_returns(budgets: Budgets) -> None:
     reservation = budgets.reserve("atlas/wave-1/S-12", 500_000, owner="coder")
     assert node(budgets, "atlas/wave-1/S-12").held_micros == 500_000
     assert reservation.settle(120_000) == 120_000
@@ -96,11 +96,11 @@ def test_an_unknown_price_is_refused_by_default(budgets: Budgets) -> None:
     assert [line.kind for line in budgets.lines("atlas")][-3:] == ["overrun", "charged", "closed"]
 
 
-def test_an_unknown_cost_counts_as_all_that_was_reserved(budgets: Budgets) -> None:
+def test_an_unknown_cost_counts_as_the_whole_reservation(budgets: Budgets) -> None:
     assert budgets.reserve("atlas", 90_000).settle(None) == 90_000
 
 
-def test_a_block_that_settles_nothing_has_spent_all(budgets: Budgets) -> None:
+def test_a_block_that_settles_nothing_spends_its_whole_reservation(budgets: Budgets) -> None:
     with pytest.raises(ZeroDivisionError), budgets.reserve("atlas", 90_000):
         raise ZeroDivisionError
     assert node(budgets, "atlas").spent_micros == 90_000
@@ -154,7 +154,7 @@ def test_releasing_again_after_many_others_does_nothing(budgets: Budgets) -> Non
 
 
 @pytest.mark.parametrize(("on_expiry", "more"), [("spent", 30_000), ("returned", 120_000)])
-def test_what_is_settled_after_its_lease_and_many_others_is_charged_once(
+def test_a_late_settlement_is_charged_once(
     budgets: Budgets, clock: FakeClock, on_expiry: str, more: int
 ) -> None:
     reservation = budgets.reserve("atlas", 90_000, lease_s=60.0, on_expiry=on_expiry)
@@ -168,7 +168,7 @@ def test_what_is_settled_after_its_lease_and_many_others_is_charged_once(
     assert not budgets.audit("atlas").problems
 
 
-def test_only_a_reservation_is_settled_a_budget_stays_open(budgets: Budgets) -> None:
+def test_only_a_reservation_can_be_settled(budgets: Budgets) -> None:
     budgets.open("atlas/wave", 90_000)
     held = budgets.reserve("atlas/wave", 50_000)
     before = budgets.book("atlas")
@@ -179,7 +179,7 @@ def test_only_a_reservation_is_settled_a_budget_stays_open(budgets: Budgets) -> 
     assert held.settle(10_000) == 10_000
 
 
-def test_what_cost_more_than_was_reserved_is_charged_and_reported(budgets: Budgets) -> None:
+def test_a_cost_above_the_reservation_is_charged_and_reported(budgets: Budgets) -> None:
     heard: list[Line] = []
     budgets.listen(heard.append)
     budgets.reserve("atlas", 50_000, owner="coder").settle(80_000)
@@ -190,7 +190,7 @@ def test_what_cost_more_than_was_reserved_is_charged_and_reported(budgets: Budge
 
 
 @pytest.mark.parametrize(("on_expiry", "spent"), [("spent", 400_000), ("returned", 0)])
-def test_a_lease_that_runs_out_is_settled_by_its_policy(
+def test_an_expired_lease_is_settled_by_its_policy(
     budgets: Budgets, clock: FakeClock, on_expiry: str, spent: int
 ) -> None:
     heard: list[Line] = []
@@ -323,7 +323,7 @@ def test_a_limit_is_not_lowered_below_what_is_used(budgets: Budgets) -> None:
 @pytest.mark.parametrize(
     "path", ["", " ", "a//b", "/a", "a/", "a/~b", "a\x1b", "a" * 401, "a/" * 8 + "a"]
 )
-def test_what_is_no_path_is_a_value_error(budgets: Budgets, path: str) -> None:
+def test_an_invalid_path_is_a_value_error(budgets: Budgets, path: str) -> None:
     with pytest.raises(ValueError, match="node is"):
         budgets.open(path, 1)
 
@@ -373,7 +373,7 @@ def test_a_circuit_that_no_store_can_keep_is_reported_before_any_money_moves(
     assert budgets.book("atlas") == before
 
 
-def test_reserving_where_there_is_no_budget_is_refused(budgets: Budgets) -> None:
+def test_reserving_from_a_missing_budget_is_refused(budgets: Budgets) -> None:
     with pytest.raises(BudgetRefused, match="budget 'nobody' refuses: there is no such budget"):
         budgets.reserve("nobody", 1)
     assert budgets.roots() == ["atlas"]
@@ -387,7 +387,7 @@ def test_levels_have_the_names_of_the_fleet() -> None:
 
 
 class Flaky(MemoryLedger):
-    """Does what it is asked, and then loses its answer."""
+    """A ledger that applies the request and then loses its answer."""
 
     fails = 0
 

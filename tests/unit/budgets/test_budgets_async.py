@@ -1,4 +1,4 @@
-"""Budgets for coroutines: the same money, the loop continues, and a cancelled task owes nothing."""
+"""Budgets for coroutines: the same amounts, without blocking the loop, and cancelled tasks reserve nothing."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ def test_a_coroutine_reserves_settles_renews_and_charges(budgets: Budgets) -> No
     assert budgets.audit("atlas").problems == ()
 
 
-def test_a_block_of_a_coroutine_that_settles_nothing_has_spent_all_unless_it_was_rejected(
+def test_an_async_block_that_settles_nothing_spends_all_unless_it_was_refused(
     budgets: Budgets,
 ) -> None:
     async def rejected() -> None:
@@ -59,7 +59,7 @@ def test_a_block_of_a_coroutine_that_settles_nothing_has_spent_all_unless_it_was
     assert budgets.free_micros("atlas") == 700
 
 
-def test_many_tasks_never_reserve_more_than_there_is(budgets: Budgets) -> None:
+def test_many_tasks_never_reserve_more_than_is_free(budgets: Budgets) -> None:
     async def one() -> int:
         try:
             async with await budgets.areserve("atlas", 100) as reservation:
@@ -76,7 +76,7 @@ def test_many_tasks_never_reserve_more_than_there_is(budgets: Budgets) -> None:
 
 
 class Slow(MemoryLedger):
-    """Answers when it is let."""
+    """A ledger that answers when the test permits."""
 
     def __init__(self) -> None:
         super().__init__("slow", FakeClock(0.0))

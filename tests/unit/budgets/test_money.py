@@ -47,7 +47,7 @@ def test_an_amount_is_read_exactly(text: str, micros: int) -> None:
         "$" + "9" * 40,
     ],
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_an_invalid_amount_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an amount of money"):
         Money(text)
 

@@ -52,7 +52,7 @@ def test_values_are_bounded_and_redacted(budgets: Budgets) -> None:
 @pytest.mark.parametrize(
     "tags", [{"": "x"}, {"a" * 61: "x"}, {"a": 1}, {f"n{n}": "x" for n in range(9)}]
 )
-def test_tags_that_make_no_sense_charge_nothing(budgets: Budgets, tags: dict[str, str]) -> None:
+def test_invalid_tags_charge_nothing(budgets: Budgets, tags: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="tags has"):
         budgets.charge("team", 100, tags=tags)
     assert budgets.free_micros("team") == 5_000_000

@@ -40,7 +40,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, words, standalone_mode=True)
 
 
-def test_roots_are_listed_with_what_is_left(panel: Panel) -> None:
+def test_root_budgets_are_listed_with_their_free_amount(panel: Panel) -> None:
     assert run("budgets", "list").stdout.splitlines() == [
         "BUDGET   LIMIT  SPENT  RESERVED   FREE  USED",
         "atlas   $10.00  $0.65     $0.10  $9.25    6%",

@@ -74,7 +74,7 @@ def test_readable_circuits_are_still_shown(damaged: Path) -> None:
         assert run(*known).exit_code == 0, "nothing of this one is missing"
 
 
-def test_no_warning_remains_when_the_file_was_removed(damaged: Path) -> None:
+def test_without_the_file_that_was_set_aside_there_is_no_warning(damaged: Path) -> None:
     run("status")
     for aside in damaged.parent.glob("*.corrupt-*"):
         aside.unlink()
@@ -82,7 +82,9 @@ def test_no_warning_remains_when_the_file_was_removed(damaged: Path) -> None:
         assert run(*verb).exit_code == 0
 
 
-def test_a_kill_after_the_file_was_moved_away_is_not_taken_for_a_new_project(damaged: Path) -> None:
+def test_a_kill_after_the_file_was_set_aside_does_not_look_like_a_new_project(
+    damaged: Path,
+) -> None:
     damaged.rename(damaged.with_name("state.db.corrupt-20260101T000000.000000Z"))
     assert run("check", "strict/api").exit_code == 1
     assert run("status").exit_code == 2

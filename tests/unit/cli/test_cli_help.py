@@ -1,4 +1,4 @@
-"""Help texts, and pages that show policies, read as a person expects."""
+"""Help texts and pages that show policies are readable."""
 
 from collections.abc import Iterator
 

@@ -55,7 +55,7 @@ def settings(project: Path, text: str) -> Path:
     return path
 
 
-def test_install_prints_what_it_did_and_what_is_left_to_do(project: Path) -> None:
+def test_install_prints_its_changes_and_the_remaining_steps(project: Path) -> None:
     settings(project, '{"model": "opus"}')
     lines = run("install", "claude-code").output.splitlines()
     assert lines[0] == "Claude Code: the hooks are installed in ./.claude/settings.json"
@@ -68,7 +68,7 @@ def test_install_prints_what_it_did_and_what_is_left_to_do(project: Path) -> Non
     assert not any("backup" in line for line in again)
 
 
-def test_broken_settings_are_an_error_and_stay(project: Path) -> None:
+def test_broken_settings_are_an_error_and_stay_unchanged(project: Path) -> None:
     path = settings(project, '{"model": "opus",}')
     done = run("install", "claude-code")
     assert done.exit_code != 0
@@ -218,7 +218,7 @@ def test_the_doctor_sends_an_event_and_finds_it(agent: str) -> None:
 
 # With a sub-agent, and without.
 @pytest.mark.parametrize("agent", some_of(["claude-code", "gemini"], ["claude-code"]))
-def test_the_doctor_leaves_no_circuit_of_its_own_and_can_be_repeated(
+def test_the_doctor_removes_its_circuit_and_can_be_repeated(
     agent: str,
 ) -> None:
     run("install", agent)

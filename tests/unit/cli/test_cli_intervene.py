@@ -238,7 +238,7 @@ def test_abort_stops_every_active_agent(desk: Desk) -> None:
         ("echo no >&2; false", 1, "open", "Test result: FAILURE\n\nCircuit OPEN."),
     ],
 )
-def test_waiting_ends_with_the_probe(
+def test_wait_ends_with_the_probe(
     desk: Desk, command: str, code: int, phase: str, says: str
 ) -> None:
     _open_long_ago(desk)

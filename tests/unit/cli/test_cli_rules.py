@@ -105,7 +105,7 @@ def test_the_rules_in_effect_are_those_of_the_configuration(project: Path) -> No
     assert str(project / "switchgear.yaml") in data["protected"]
 
 
-def test_no_rules_is_reported(project: Path) -> None:
+def test_an_empty_set_of_rules_is_reported(project: Path) -> None:
     (project / "switchgear.yaml").write_text("rules: {builtin: []}")
     assert rules("list").stdout.startswith("No rules are in effect here.")
 
@@ -125,7 +125,7 @@ def test_an_invalid_configuration_has_exit_code_2(project: Path) -> None:
     assert "did you mean 'secrets'?" in result.stderr
 
 
-def test_the_command_may_be_an_argument_and_is_given_once() -> None:
+def test_the_command_may_be_an_argument_but_not_given_twice() -> None:
     refused = CliRunner().invoke(main, ["rules", "test", "git push -f"])
     assert refused.exit_code == 1
     assert refused.output.startswith("refused: ")

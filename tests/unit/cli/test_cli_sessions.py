@@ -314,7 +314,7 @@ def test_silence_of_a_paused_agent_is_not_evidence(project: Project) -> None:
     assert silence_s(notes._replace(paused=True), 500.0) == 0.0
 
 
-def test_a_calm_session_has_no_step_to_take(project: Project) -> None:
+def test_a_session_without_evidence_is_shown_as_working(project: Project) -> None:
     project.work(FIRST)
     project.store.apply(
         f"session/{FIRST}", project.known.policy_for("session/x"), Record(Signal(ok=True)), 1.0

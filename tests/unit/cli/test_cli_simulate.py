@@ -50,7 +50,7 @@ def test_a_second_run_prints_the_same() -> None:
     assert simulate("outage", *SMALL).stdout == simulate("outage", *SMALL).stdout
 
 
-def test_json_has_all_numbers_of_both_sides() -> None:
+def test_json_has_all_numbers_of_both_simulations() -> None:
     done = simulate("outage", *SMALL, "--json")
     data = json.loads(done.stdout)
     assert data["kept"] is True

@@ -100,7 +100,7 @@ def test_weights_of_other_circuits_than_sessions_are_shown_as_heat_with_a_score(
     assert "50%" in shell.run("status").output.splitlines()[1]
 
 
-def test_the_last_of_no_incidents_is_reported(shell: Shell) -> None:
+def test_the_last_incident_of_none_is_reported(shell: Shell) -> None:
     done = shell.run("incidents", "show", "last")
     assert (done.exit_code, done.stderr) == (2, "switchgear: there are no incidents\n")
 
@@ -144,7 +144,7 @@ def test_a_glob_without_a_match_is_distinguished_from_an_empty_store(shell: Shel
     assert json.loads(shell.run("status", "x*", "--json").output) == []
 
 
-def test_events_since_a_span_a_time_and_a_cursor(shell: Shell) -> None:
+def test_events_are_listed_since_a_span_a_time_or_a_cursor(shell: Shell) -> None:
     shell.record("old", count=5)
     shell.clock.advance(7200)
     shell.record("new", count=5)

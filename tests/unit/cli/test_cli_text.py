@@ -61,7 +61,7 @@ def test_a_pipe_of_unknown_width_wraps_nothing() -> None:
     assert [line.plain for line in wrapped(Text("word " * 100), None, 4)] == ["word " * 100]
 
 
-def test_symbols_are_those_that_the_encoding_has() -> None:
+def test_only_symbols_of_the_encoding_are_used() -> None:
     assert signs_for(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) is UNICODE
     assert signs_for(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) is ASCII
     assert signs_for(io.TextIOWrapper(io.BytesIO(), encoding="latin-1")) is ASCII

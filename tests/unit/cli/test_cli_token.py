@@ -115,7 +115,7 @@ def test_another_configuration_does_not_change_the_policy_of_a_circuit(project: 
     assert run("--config", "evil.yaml", "check", "x", "--take").exit_code == 1
 
 
-def test_a_run_that_may_not_be_shadowed_leaves_nothing_behind(project: Path) -> None:
+def test_a_run_that_may_not_use_shadow_mode_leaves_nothing_behind(project: Path) -> None:
     words = ("run", "do it", "--agent-cmd", "true", "--shadow")
     refused = run(*words)
     assert refused.exit_code != 0

@@ -96,7 +96,7 @@ def test_a_file_a_pipe_and_json_get_no_bar(monkeypatch: pytest.MonkeyPatch, hidd
 
 
 @pytest.mark.parametrize("command", [("backtest",), ("tune", "--false-stops", "5%")])
-def test_the_commands_print_the_same_as_before_where_there_is_no_terminal(
+def test_without_a_terminal_the_commands_print_no_progress(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     done = CliRunner().invoke(main, [*command, str(recordings(tmp_path)), "--json"])

@@ -41,7 +41,7 @@ def load(tmp_path: Path) -> Load:
         ("pyproject.toml", WHOLE_PROJECT),
     ],
 )
-def test_a_file_means_the_same_in_every_syntax(
+def test_a_configuration_means_the_same_in_yaml_and_toml(
     load: Load, tmp_path: Path, name: str, text: str
 ) -> None:
     config = load(text, name)
@@ -100,7 +100,7 @@ def test_the_first_match_wins(load: Load) -> None:
     assert config.policy_for("else") == preset_policy("latency")
 
 
-def test_a_part_is_a_bare_kind_a_kind_with_nothing_or_a_kind_with_fields(load: Load) -> None:
+def test_a_detector_is_written_as_a_kind_or_as_a_kind_with_fields(load: Load) -> None:
     config = load(
         "policies:\n"
         "  a: {detectors: [consecutive_failures], recovery: latched, combine: any}\n"
@@ -112,7 +112,7 @@ def test_a_part_is_a_bare_kind_a_kind_with_nothing_or_a_kind_with_fields(load: L
     assert config.policies["c"] == Policy([detectors.SlowCalls(3)], WindowEnd(60))
 
 
-def test_a_policy_replaces_the_keys_it_gives_and_takes_the_others_over(load: Load) -> None:
+def test_a_policy_replaces_its_own_keys_and_inherits_the_others(load: Load) -> None:
     config = load(
         "policies:\n"
         "  base: {extends: failure_rate, tripping_at: 0.5, strict: true}\n"
@@ -130,7 +130,7 @@ def test_policies_may_be_used_before_they_are_defined(load: Load) -> None:
     assert config.policy_for("x") == preset_policy("provider")
 
 
-def test_a_policy_may_refine_the_preset_of_its_own_name(load: Load) -> None:
+def test_a_policy_may_extend_the_preset_with_its_name(load: Load) -> None:
     config = load(
         "policies: {provider: {extends: provider, strict: true}}\n"
         "circuits: [{match: x, policy: provider}]\n"
@@ -214,7 +214,7 @@ def test_paths_are_the_same_whichever_way_the_file_is_named(
     assert load_config("switchgear.yaml") == load_config(tmp_path / "switchgear.yaml")
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted(tmp_path: Path) -> None:
     for name, text in (("switchgear.yaml", "store: memory"), ("a.toml", 'store = "memory:"')):
         path = tmp_path / name
         path.write_bytes(b"\xef\xbb\xbf" + f"# x\r\n{text}\r\n".encode())
@@ -292,7 +292,7 @@ def test_the_search_starts_in_the_current_folder(
     assert find_config() == str(tree / "home/project/switchgear.yaml")
 
 
-def test_the_variable_wins_even_if_there_is_no_such_file(
+def test_the_variable_takes_precedence_even_if_its_file_is_missing(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tree / "home/project/switchgear.yaml").touch()

@@ -79,7 +79,7 @@ def test_every_key_of_timeouts_is_read(tmp_path: Path, key: str, value: Any) -> 
         ("timeouts: 5", "timeouts: is 5: it must be a mapping"),
     ],
 )
-def test_what_is_wrong_is_reported_at_its_key(tmp_path: Path, text: str, problem: str) -> None:
+def test_an_invalid_value_is_reported_with_its_key(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, text)
     assert problem in str(caught.value)

@@ -45,7 +45,7 @@ def load_config_of_nothing() -> object:
     return load_config("empty.yaml")._replace(source=None)
 
 
-def test_the_two_syntaxes_mean_the_same() -> None:
+def test_the_yaml_and_the_toml_example_mean_the_same() -> None:
     for syntax, text in FILES[:2]:
         Path(f"switchgear.{syntax}").write_text(text, encoding="utf-8")
     in_yaml, in_toml = load_config("switchgear.yaml"), load_config("switchgear.toml")

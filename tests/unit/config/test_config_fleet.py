@@ -105,7 +105,7 @@ def test_other_circuits_belong_to_no_category(circuit: str) -> None:
 
 
 def history(policy: Policy) -> list[Any]:
-    """What becomes of a circuit that fails, spends, waits, slows down and breaks a rule."""
+    """The history of a circuit that fails, spends, waits, slows down and breaks a rule."""
     circuit = policy.start("k", 0.0)
     seen: list[Any] = []
     now_s = 0.0
@@ -228,13 +228,15 @@ def test_every_key_has_an_effect(tmp_path: Path, name: str, key: str) -> None:
         ("stories: {S: 3}", "stories.S: is 3: it must be a mapping"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_value_is_reported_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, text)
     assert message in str(refused.value)
 
 
-def test_what_is_missing_hides_nothing_else_that_is_wrong(tmp_path: Path) -> None:
+def test_a_missing_key_hides_no_other_error(tmp_path: Path) -> None:
     text = """
 agents:
   a: {owner: ann, provider: p, fallback_chain: [b], fallback_models: [q]}
@@ -287,9 +289,7 @@ def test_the_schema_has_the_sections_with_all_their_keys() -> None:
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_other_policies_hold_at_once_and_nothing_that_is_known_is_lost(
-    tmp_path: Path, url: str
-) -> None:
+def test_new_policies_take_effect_at_once_and_no_evidence_is_lost(tmp_path: Path, url: str) -> None:
     clock = FakeClock(1_000_000.0)
     before = load(tmp_path, "breakers: {failure_rate: {window_calls: 4}}")
     with Panel(url.format(tmp_path), policies=before.policy_for, clock=clock) as panel:
@@ -339,7 +339,7 @@ notifications: [{slack: {url_env: SLACK_URL}}]
 """
 
 
-def test_both_syntaxes_mean_the_same(tmp_path: Path) -> None:
+def test_yaml_and_toml_mean_the_same(tmp_path: Path) -> None:
     path = tmp_path / "switchgear.toml"
     path.write_text(TOML, encoding="utf-8")
     in_yaml, in_toml = load(tmp_path, YAML), load_config(path)
@@ -360,7 +360,7 @@ FORBIDDEN: list[Any] = [
 
 
 @pytest.mark.parametrize("document", FORBIDDEN, ids=str)
-def test_what_the_schema_forbids_the_loader_refuses(tmp_path: Path, document: Any) -> None:
+def test_the_loader_refuses_what_the_schema_forbids(tmp_path: Path, document: Any) -> None:
     assert not allows(config_schema(), document)
     with pytest.raises(ConfigError):
         load(tmp_path, json.dumps(document))

@@ -68,7 +68,7 @@ quiet = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, Hea
 
 
 def read(folder: Path, name: str, data: bytes) -> ConfigError | None:
-    """What is wrong with these bytes; anything but a `ConfigError` fails the test."""
+    """The problems of these bytes; anything but a `ConfigError` fails the test."""
     path = folder / name
     path.write_bytes(data)
     error = None
@@ -86,19 +86,19 @@ def read(folder: Path, name: str, data: bytes) -> ConfigError | None:
 
 @quiet
 @given(NAMES, st.binary(max_size=200))
-def test_random_bytes(tmp_path: Path, name: str, data: bytes) -> None:
+def test_random_bytes_are_refused_or_loaded(tmp_path: Path, name: str, data: bytes) -> None:
     read(tmp_path, name, data)
 
 
 @quiet
 @given(NAMES, st.text(st.sampled_from("ab&*<>!-:{}[]\n '\"#|%$=.,?0~"), max_size=60))
-def test_random_punctuation(tmp_path: Path, name: str, text: str) -> None:
+def test_random_punctuation_is_refused_or_loaded(tmp_path: Path, name: str, text: str) -> None:
     read(tmp_path, name, text.encode())
 
 
 @quiet
 @given(NAMES, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_whole_files_with_bytes_changed(
+def test_a_valid_file_with_changed_bytes_is_refused_or_loaded(
     tmp_path: Path, name: str, chance: random.Random, changes: int
 ) -> None:
     data = TEXTS[name].encode()
@@ -127,7 +127,7 @@ VALUES = st.recursive(
 
 @quiet
 @given(VALUES, st.randoms(use_true_random=False))
-def test_a_whole_file_with_any_value_anywhere(
+def test_a_valid_file_with_any_value_anywhere_is_refused_or_loaded(
     tmp_path: Path, value: Any, chance: random.Random
 ) -> None:
     document = copy.deepcopy(DOCUMENT)
@@ -158,7 +158,7 @@ def test_every_place_takes_only_what_belongs_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
-def test_a_file_cut_off_anywhere(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_cut_off_anywhere_is_refused_or_loaded(tmp_path: Path, name: str) -> None:
     data = TEXTS[name].encode()
     for length in range(0, len(data), 3):
         read(tmp_path, name, data[:length])

@@ -40,7 +40,9 @@ def test_every_key_is_read(tmp_path: Path, key: str, value: Any) -> None:
         ("hooks: [1]", "must be a mapping"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_place(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_value_is_reported_with_its_position(
+    tmp_path: Path, text: str, says: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         loaded(tmp_path, text)
     assert says in str(caught.value)

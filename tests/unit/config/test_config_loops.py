@@ -14,7 +14,7 @@ def loaded(tmp_path: Path, text: str) -> dict[str, LoopPreset]:
     return load_config(file).loop_presets
 
 
-def test_a_user_defined_loop(tmp_path: Path) -> None:
+def test_a_loop_of_the_user_is_read(tmp_path: Path) -> None:
     text = "loops:\n  nightly: {max_iterations: 9, prompt: Be brief., commit: true}\n"
     preset = loaded(tmp_path, text)["nightly"]
     assert preset == LoopPreset("nightly", 9, "", "Be brief.", commit=True)
@@ -44,7 +44,9 @@ def test_a_loop_extends_a_built_in_one_or_one_before_it(tmp_path: Path) -> None:
         ("{extends: 7}", "there is no such loop before it"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+def test_an_invalid_value_is_reported_with_its_line(
+    tmp_path: Path, line: str, message: str
+) -> None:
     with pytest.raises(ConfigError) as raised:
         loaded(tmp_path, f"loops:\n  a: {line}\n")
     assert message in str(raised.value)

@@ -114,7 +114,7 @@ def test_init_never_overwrites(make: str) -> None:
         ("-o", "no/such/folder.yaml"),
     ],
 )
-def test_init_writes_nothing_for_answers_that_make_no_valid_file(options: tuple[str, ...]) -> None:
+def test_init_writes_nothing_for_invalid_answers(options: tuple[str, ...]) -> None:
     before = names()
     code, text = run("config", "init", "--yes", *options)
     assert code == 2, text
@@ -238,7 +238,7 @@ def test_check_lists_the_variables_of_all_sections(
     assert "not set: BACKUP_KEY, which upstream 'backup' of the proxy needs" in text
 
 
-def test_a_url_with_a_variable_reports_that_none_is_replaced_there() -> None:
+def test_a_url_with_a_variable_is_reported_because_it_is_not_replaced_there() -> None:
     problem = refused("notifications: [{webhook: {url: '${HOOK_URL}'}}]\n")
     assert "variables are not replaced here" in problem
 
@@ -314,7 +314,7 @@ def test_keys_of_earlier_versions_are_accepted_with_a_note_and_new_ones_without(
         ),
     ],
 )
-def test_what_is_wrong_is_reported_with_the_key_of_the_file(text: str, says: str) -> None:
+def test_an_invalid_value_is_reported_with_the_key_of_the_file(text: str, says: str) -> None:
     assert says in refused(text)
 
 
@@ -396,7 +396,7 @@ def test_a_budget_that_was_closed_stays_closed() -> None:
     assert "borealis: closed" in run("budgets", "apply")[1]
 
 
-def test_what_is_refused_is_reported_and_the_rest_is_applied() -> None:
+def test_a_refused_budget_is_reported_and_the_others_are_applied() -> None:
     load(TREE.replace("limit_dollars: 20", "limit_dollars: 45"))
     code, text = run("budgets", "apply")
     assert code == 1
@@ -405,7 +405,7 @@ def test_what_is_refused_is_reported_and_the_rest_is_applied() -> None:
     assert "borealis: opened" in text
 
 
-def test_a_fleet_and_commands_that_write_apply_them_by_themselves() -> None:
+def test_a_fleet_and_writing_commands_apply_budgets_automatically() -> None:
     config = load(TREE)
     with Fleet.from_config(config) as fleet:
         assert limits(fleet.panel)["atlas"] == 50_000_000

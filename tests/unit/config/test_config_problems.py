@@ -17,7 +17,7 @@ from switchgear._config.yaml_tree import DEEPEST
 
 
 def rule_of(check: Callable[[], object]) -> str:
-    """What a constructor says of a bad value, without the value: the loader repeats it."""
+    """The rule in a constructor's error for a bad value: the loader repeats it."""
     with pytest.raises(ValueError) as caught:
         check()
     return str(caught.value).partition(": ")[2]
@@ -32,7 +32,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(text: str | bytes, name: str = "switchgear.yaml") -> list[str]:
-    """What is wrong, a line each."""
+    """The problems, one line each."""
     Path(name).write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(ConfigError) as caught:
         load_config(name)
@@ -52,7 +52,7 @@ def test_an_error_carries_its_problems_and_pickles() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_everything_that_is_wrong_is_reported_at_once_in_the_order_of_the_lines() -> None:
+def test_all_errors_are_reported_at_once_in_the_order_of_the_lines() -> None:
     text = """\
 policies:
   patient:
@@ -368,7 +368,7 @@ def test_a_folder_is_reported() -> None:
         load_config("x.yaml")
 
 
-def test_a_pipe_is_reported_and_not_waited_for() -> None:
+def test_a_pipe_is_reported_without_waiting() -> None:
     os.mkfifo("x.yaml")
     with pytest.raises(ConfigError, match=r"^x\.yaml: is not a regular file$"):
         load_config("x.yaml")
@@ -381,7 +381,7 @@ def test_a_file_that_may_not_be_read_is_reported() -> None:
         load_config("x.yaml")
 
 
-def test_a_name_that_no_file_can_have_is_reported() -> None:
+def test_an_impossible_file_name_is_reported() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config("a\0b.yaml")
 
@@ -392,7 +392,7 @@ def test_a_name_of_another_kind_is_reported() -> None:
     ]
 
 
-def test_bytes_that_are_no_text_are_reported_with_their_line() -> None:
+def test_bytes_that_are_not_text_are_reported_with_their_line() -> None:
     assert problems(b"a: 1\nb: \xff\n") == ["switchgear.yaml:2: is not UTF-8 text: the byte 0xff"]
     assert problems("a: 1".encode("utf-16"))[0].endswith("is not UTF-8 text: the byte 0xff")
 

@@ -33,7 +33,7 @@ def loaded(tmp_path: Path, text: str) -> ProxySection | None:
     return load_config(str(file)).proxy
 
 
-def test_there_is_none_unless_it_is_configured(tmp_path: Path) -> None:
+def test_the_section_is_off_by_default(tmp_path: Path) -> None:
     assert loaded(tmp_path, "store: 'memory:'\n") is None
     assert loaded(tmp_path, "proxy: {}\n") == ProxySection()
 
@@ -71,13 +71,13 @@ def test_amounts_are_in_dollars_and_paths_relative_to_the_file(tmp_path: Path) -
         ("[]", "must be a mapping"),
     ],
 )
-def test_what_makes_no_sense_is_reported(tmp_path: Path, text: str, why: str) -> None:
+def test_invalid_values_are_reported(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as raised:
         loaded(tmp_path, f"proxy: {text}\n")
     assert "geheim" not in str(raised.value)
 
 
-def test_everything_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         loaded(tmp_path, "proxy: {port: x, workers: 0, fallbacks: {a: [b]}}\n")
     assert len(raised.value.problems) == 3

@@ -1,4 +1,4 @@
-"""The `rules` section: which rules hold, what excuses from them, and what is wrong with it."""
+"""The `rules` section: rules in effect, exemptions, and errors."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def load(tmp_path: Path, text: str) -> RuleBook:
     return load_config(path).rules
 
 
-def test_without_the_section_all_built_in_rules_hold(tmp_path: Path) -> None:
+def test_without_the_section_all_built_in_rules_apply(tmp_path: Path) -> None:
     assert load(tmp_path, "") == DEFAULT.rules == RuleBook(builtin_rules(), ())
     assert load(tmp_path, "rules:") == DEFAULT.rules
 
@@ -82,7 +82,9 @@ rules:
         ("rules: {own: [{name: x, tools: [x]}, {name: x, tools: [y]}]}", "another rule has that"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+def test_an_invalid_value_is_reported_with_its_line(
+    tmp_path: Path, line: str, message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, f"# a comment\n{line}")
     assert "switchgear.yaml:2: " in str(caught.value)

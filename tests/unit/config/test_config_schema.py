@@ -176,7 +176,7 @@ def test_closed_choices_are_those_of_the_constructors() -> None:
     assert weights["properties"].keys() == DETECTORS.keys()
 
 
-def test_a_whole_number_has_a_most_only_where_it_has_one_by_itself() -> None:
+def test_an_integer_has_a_maximum_only_if_its_constructor_has_one() -> None:
     _, detectors = SCHEMA["$defs"]["detector"]["oneOf"]
     fields = {
         (kind, name): field.get("maximum")
@@ -188,7 +188,7 @@ def test_a_whole_number_has_a_most_only_where_it_has_one_by_itself() -> None:
     assert set(fields.values()) == {None}
 
 
-def test_a_whole_file_is_allowed() -> None:
+def test_a_complete_file_is_allowed() -> None:
     assert allows(SCHEMA, yaml.safe_load(WHOLE_YAML))
     assert allows(SCHEMA, None)
 
@@ -235,7 +235,7 @@ FORBIDDEN: list[Any] = [
 
 
 @pytest.mark.parametrize("document", FORBIDDEN, ids=str)
-def test_what_the_schema_forbids_the_loader_refuses(tmp_path: Path, document: Any) -> None:
+def test_the_loader_refuses_what_the_schema_forbids(tmp_path: Path, document: Any) -> None:
     assert not allows(SCHEMA, document)
     assert not loads(tmp_path, document)
 

@@ -44,7 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def listener() -> Iterator[tuple[int, list[bytes]]]:
-    """A server that keeps what it is sent, as that of an attacker would."""
+    """A server that saves what it receives, as that of an attacker would."""
     heard: list[bytes] = []
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -119,7 +119,7 @@ def test_a_hostile_clone_receives_no_key_from_a_command(
     assert heard == []
 
 
-def test_a_command_that_acts_ends_instead_of_passing_over_the_file(project: Path) -> None:
+def test_a_command_that_acts_stops_at_an_untrusted_file(project: Path) -> None:
     (project / "switchgear.yaml").write_text("store: sqlite:///own.db\n")
     done = run("record", "x", "failure")
     assert done.exit_code == 2
@@ -173,7 +173,7 @@ def test_a_new_untrusted_file_does_not_hide_a_trusted_one(project: Path) -> None
     assert len(effective_config(str(project / "deep")).notices) == 2
 
 
-def test_trust_is_of_the_path_and_the_content(project: Path, tmp_path: Path) -> None:
+def test_trust_belongs_to_the_path_and_the_content(project: Path, tmp_path: Path) -> None:
     config = project / "switchgear.yaml"
     config.write_text("hooks: {lease_s: 22}\n")
     trust_file(str(config))
@@ -189,7 +189,9 @@ def test_trust_is_of_the_path_and_the_content(project: Path, tmp_path: Path) -> 
     assert effective_config(str(link)).config.hooks.lease_s == 22, "the same folder by a link"
 
 
-def test_a_linked_file_is_trusted_by_what_it_holds(project: Path, tmp_path: Path) -> None:
+def test_a_linked_file_is_trusted_by_the_content_of_its_target(
+    project: Path, tmp_path: Path
+) -> None:
     real = tmp_path / "elsewhere.yaml"
     real.write_text("hooks: {lease_s: 22}\n")
     (project / "switchgear.yaml").symlink_to(real)
@@ -224,7 +226,7 @@ def test_a_file_above_the_project_must_be_trusted_too(project: Path) -> None:
     assert effective_config(str(project)).config.hooks.lease_s == 22
 
 
-def test_what_a_file_would_do_is_shown_before_it_is_trusted(project: Path) -> None:
+def test_the_effects_of_a_file_are_shown_before_it_is_trusted(project: Path) -> None:
     (project / "switchgear.yaml").write_text(
         "store: redis://:${REDIS_PASSWORD}@${REGION}.db.example:6379/0\n"
         "interventions: {escalate: 'sh -c evil'}\n"
@@ -267,7 +269,7 @@ def test_without_a_terminal_nothing_is_trusted_without_yes(project: Path) -> Non
     assert run("trust", "--list").stdout == "No files are trusted.\n"
 
 
-def test_what_changes_between_the_display_and_the_answer_is_not_trusted(project: Path) -> None:
+def test_a_change_between_the_display_and_the_answer_is_not_trusted(project: Path) -> None:
     config = project / "switchgear.yaml"
     config.write_text("hooks: {lease_s: 22}\n")
     digest = trust.digest_of(str(config), config.read_bytes())
@@ -447,7 +449,7 @@ def test_the_users_own_file_needs_no_trust(project: Path, tmp_path: Path) -> Non
     assert "is your own configuration" in done.stderr
 
 
-def test_what_a_file_takes_away_from_the_built_in_rules_is_shown(project: Path) -> None:
+def test_exemptions_from_built_in_rules_are_shown(project: Path) -> None:
     file = project / "switchgear.yaml"
     file.write_text(
         "rules:\n  builtin: [secrets, deletes, guard]\n  allow: {deletes: {paths: ['~/x/**']}}\n"

@@ -132,13 +132,13 @@ def test_a_permit_of_another_circuit_is_refused(on: Stage) -> None:
         "text",
     ],
 )
-def test_what_is_no_result_is_refused_with_the_reason(on: Stage, body: Any) -> None:
+def test_an_invalid_result_is_refused_with_the_reason(on: Stage, body: Any) -> None:
     answer = on.post("/v1/circuits/p/record", body, CLIENT)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert on.panel.view("p") is None
 
 
-def test_a_body_that_is_no_json_too_large_or_of_another_type_is_refused(on: Stage) -> None:
+def test_a_body_that_is_not_json_too_large_or_of_another_type_is_refused(on: Stage) -> None:
     path, headers = "/v1/circuits/p/record", bearer(CLIENT)
     json_type = headers | {"content-type": "application/json"}
     assert on.client.post(path, content=b"{", headers=json_type).status_code == 400
@@ -199,7 +199,9 @@ def test_every_override_works_as_documented(on: Stage, action: str, mode: Mode, 
         {"action": "hold_open", "by": 1, "why": "b"},
     ],
 )
-def test_an_override_without_author_reason_or_sense_changes_nothing(on: Stage, body: Any) -> None:
+def test_an_invalid_override_or_one_without_author_or_reason_changes_nothing(
+    on: Stage, body: Any
+) -> None:
     trip(on)
     before = on.panel.view("provider/anthropic")
     assert on.post("/v1/circuits/provider%2Fanthropic/override", body).status_code == 422
@@ -281,7 +283,7 @@ def test_a_link_of_another_site_leads_to_the_page_but_never_to_data(on: Stage) -
 
 
 @pytest.mark.parametrize("name", ["Host", "Origin", "Authorization"])
-def test_a_header_that_decides_is_sent_once(on: Stage, name: str) -> None:
+def test_a_duplicate_security_header_is_refused(on: Stage, name: str) -> None:
     good = {"Host": "127.0.0.1", "Origin": "http://127.0.0.1", **bearer(READ)}
     twice = [*good.items(), (name, good[name])]
     assert on.client.get("/v1/now", headers=list(good.items())).status_code == 200
@@ -377,7 +379,7 @@ def test_all_lists_answer_on_an_empty_installation(on: Stage) -> None:
 @pytest.mark.parametrize(
     "path", ["sessions/x", "runs/x", "runs/x/diff", "batches/x", "batches/..%2F..", "incidents/x"]
 )
-def test_what_does_not_exist_is_not_found(on: Stage, path: str) -> None:
+def test_a_missing_object_is_not_found(on: Stage, path: str) -> None:
     assert on.get(f"/v1/{path}").status_code == 404
 
 
@@ -452,14 +454,14 @@ def test_the_terminal_shows_the_same_items_in_the_same_order_with_the_same_comma
         ([20_000, 30_000], "2 live sessions, 1 dormant, $0.05/min"),
     ],
 )
-def test_the_terminal_shows_no_spend_that_is_not_known(rates: list[int | None], shown: str) -> None:
+def test_the_terminal_shows_no_unknown_spend(rates: list[int | None], shown: str) -> None:
     rows = [{"activity": "live", "spend_micros_per_min": rate} for rate in rates]
     rows.append({"activity": "dormant", "spend_micros_per_min": None})
     assert circuits._sessions_line(rows, []) == shown
 
 
 @pytest.mark.parametrize("verdict", ["perhaps", {}, [], 7, True])
-def test_a_verdict_that_is_none_closes_no_incident(on: Stage, verdict: Any) -> None:
+def test_an_invalid_verdict_closes_no_incident(on: Stage, verdict: Any) -> None:
     body = {"by": "ann", "why": "done", "verdict": verdict}
     answer = on.post("/v1/incidents/i1/close", body, OPERATOR)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
@@ -491,7 +493,7 @@ def test_an_operator_answers_a_request_and_granted_time_extends_the_session(on: 
     assert "granted already" in again.json()["error"]
 
 
-def test_an_answer_to_no_request_or_without_a_reason_is_refused(on: Stage) -> None:
+def test_an_answer_to_an_unknown_request_or_without_a_reason_is_refused(on: Stage) -> None:
     answer = {"action": "deny", "by": "ann", "why": "no"}
     assert on.post("/v1/requests/none/answer", answer, OPERATOR).status_code == 404
     for wrong in ({**answer, "action": "perhaps"}, {"action": "deny", "by": "ann"}):

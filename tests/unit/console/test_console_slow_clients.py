@@ -30,7 +30,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
 
 
 def dripped(address: tuple[str, int], begin: str) -> bytes:
-    """The response to a request of which a byte arrives now and then."""
+    """The response to a request whose bytes arrive slowly."""
     end_s = time.monotonic() + LIMIT_S
     with socket.create_connection(address, timeout=LIMIT_S) as line:
         line.sendall(begin.encode())

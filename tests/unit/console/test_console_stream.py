@@ -98,7 +98,7 @@ def test_events_of_another_process_arrive_in_order(tmp_path: Path, panel: Panel)
         stream.close()
 
 
-def test_a_client_resumes_behind_the_last_event_without_gaps_or_repetitions(
+def test_a_client_resumes_after_the_last_event_without_gaps_or_repetitions(
     tmp_path: Path, panel: Panel
 ) -> None:
     make_events(panel, 5)
@@ -116,7 +116,9 @@ def test_a_client_resumes_behind_the_last_event_without_gaps_or_repetitions(
     assert [each["data"]["seq"] for each in first + rest] == [*range(1, 16)]
 
 
-def test_a_client_that_resumes_while_events_come_misses_none(tmp_path: Path, panel: Panel) -> None:
+def test_a_client_that_resumes_while_events_arrive_misses_none(
+    tmp_path: Path, panel: Panel
+) -> None:
     total = 600
     writer = threading.Thread(target=make_events, args=(panel, total))
     with real_server(tmp_path) as address:
@@ -173,7 +175,7 @@ def test_a_cursor_from_a_newer_store_is_reported_and_the_stream_continues(
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1-2-3", "9" * 40, "1.5", "\u0661"])
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(ValueError, match="not a cursor"):
         cursor_key(cursor)
 
@@ -279,7 +281,7 @@ def test_the_limit_of_wrong_tokens_cannot_be_evaded_by_naming_another_address(
         assert json.loads(ask_text(port, "/v1/role"))["role"] == "read"
 
 
-def test_what_agents_write_cannot_break_out_of_a_message() -> None:
+def test_text_from_agents_cannot_break_out_of_a_stream_message() -> None:
     nasty = "x\n\nevent: forged\ndata: 1\r\r\u2028\x00\ud800"
     text = encoded("event", {"reason": nasty}, "7").decode()
     assert text.count("\n") == 4

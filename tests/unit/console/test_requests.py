@@ -76,7 +76,7 @@ def test_a_request_waits_and_its_answer_reaches_the_agent(store: MemoryStore) ->
         ("time", 60, " \n "),
     ],
 )
-def test_a_request_that_makes_no_sense_is_not_kept(
+def test_an_invalid_request_is_not_saved(
     store: MemoryStore, kind: str, amount: float, reason: str
 ) -> None:
     with pytest.raises(RequestRefused):
@@ -95,7 +95,7 @@ def test_an_agent_cannot_flood_the_list(store: MemoryStore) -> None:
         add_request(store.transact, "other", "time", 60, "more")
 
 
-def test_only_so_many_are_kept_and_no_waiting_one_is_dropped(store: MemoryStore) -> None:
+def test_the_list_of_requests_is_bounded_and_drops_no_pending_one(store: MemoryStore) -> None:
     first = add_request(store.transact, "first", "time", 60, "more")
     for number in range(2 * MOST_KEPT):
         made = add_request(store.transact, f"s{number}", "time", 60, "more")
@@ -106,7 +106,7 @@ def test_only_so_many_are_kept_and_no_waiting_one_is_dropped(store: MemoryStore)
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "7", '[1, {"id": 2}, {"a": 1}]', "[" * 10_000])
-def test_a_damaged_note_is_no_requests(text: str | None) -> None:
+def test_a_damaged_note_counts_as_no_requests(text: str | None) -> None:
     assert load(text) == []
 
 
@@ -143,7 +143,7 @@ def test_sessions_of_other_projects_are_not_shown(tmp_path: Path) -> None:
         )
 
 
-def test_a_session_whose_name_begins_the_same_is_another_one(tmp_path: Path) -> None:
+def test_a_session_with_the_same_name_prefix_is_a_different_one(tmp_path: Path) -> None:
     agent = Guarded(tmp_path)
     agent.hear(before("Bash", {"command": "make"}, "t1"))
     agent.hear(failed("Bash", {"command": "make"}, "t1", "Exit code 2"))

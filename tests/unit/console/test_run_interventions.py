@@ -216,7 +216,7 @@ def test_more_time_is_granted_to_the_run(start: Any) -> None:
     assert run.result()["state"]["extra_s"] == 600.0
 
 
-def test_what_is_granted_reaches_the_agent_at_work_once(tmp_path: Path) -> None:
+def test_granted_limits_reach_the_running_agent_once(tmp_path: Path) -> None:
     record = new_run(tmp_path)
     with Panel("memory:") as panel:
         inbox = OperatorInbox(
@@ -245,7 +245,7 @@ def test_what_is_granted_reaches_the_agent_at_work_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "note", ["{", '{"more": {"run": 7}}', '{"more": {"run": {"extend": ["x", [], {}]}}}']
 )
-def test_a_note_that_cannot_be_read_is_no_message(tmp_path: Path, note: str) -> None:
+def test_an_unreadable_note_is_not_a_message(tmp_path: Path, note: str) -> None:
     record = new_run(tmp_path)
     with Panel("memory:") as panel:
         inbox = OperatorInbox(
@@ -285,7 +285,7 @@ def test_the_run_page_has_the_steps_of_an_iteration(start: Any) -> None:
     assert run.page()["possible"] == []
 
 
-def test_a_repeated_request_acts_once_and_other_roles_act_never(start: Any) -> None:
+def test_a_repeated_request_acts_once_and_other_roles_are_refused(start: Any) -> None:
     run = start("--max-iterations", "1")
     path = f"/v1/runs/{run.id}/intervene"
     body = {"action": "nudge", "by": "ann", "why": "once", "hint": "x"}
@@ -300,7 +300,7 @@ def test_a_repeated_request_acts_once_and_other_roles_act_never(start: Any) -> N
     assert run.on.post("/v1/runs/none/intervene", body, OPERATOR).status_code == 404
 
 
-def test_the_command_uses_the_same_way(
+def test_the_command_intervenes_in_the_same_way(
     start: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start("--max-iterations", "1")

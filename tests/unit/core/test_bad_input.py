@@ -90,7 +90,7 @@ def test_a_breaker_refuses_bad_arguments(arguments: dict[str, Any], message: str
 
 
 @pytest.mark.parametrize("reading", ["now", None, math.nan, math.inf])
-def test_a_clock_gives_a_number_from_its_first_reading_on(reading: Any) -> None:
+def test_a_clock_must_return_a_number_at_its_first_reading(reading: Any) -> None:
     with pytest.raises(ValueError) as raised:
         CircuitBreaker("api", clock=lambda: reading)
     assert str(raised.value) == f"CircuitBreaker.clock() is {reading!r}: it must be a finite number"
@@ -177,7 +177,7 @@ def test_an_override_without_author_and_reason_changes_nothing(
         Signal(ok=True, count=10**9, cost_micros=10**9),
     ],
 )
-def test_a_signal_of_what_cannot_be_counted_is_refused_and_changes_nothing(signal: Signal) -> None:
+def test_a_signal_with_an_invalid_count_is_refused_and_changes_nothing(signal: Signal) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     before = breaker.snapshot()
     with pytest.raises(ValueError, match=r"signal is Signal\(.*must be whole numbers"):
@@ -224,7 +224,7 @@ def test_an_invalid_signal_is_refused_before_anything_changes(signal: Any, rule:
 
 
 @pytest.mark.parametrize("message", [5, None, Signal(ok=True), "tell"])
-def test_what_is_no_message_is_not_sent(message: Any) -> None:
+def test_an_object_that_is_not_a_message_is_not_sent(message: Any) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     for send in (breaker.send, lambda bad: driven(breaker.asend(bad))):
         with pytest.raises(ValueError, match="it must be an Acquire, a Record or an Override"):

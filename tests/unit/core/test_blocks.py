@@ -23,7 +23,7 @@ def trip(breaker: CircuitBreaker) -> None:
             raise ConnectionError("down")
 
 
-def test_a_block_gives_the_breaker_and_counts_as_one_call() -> None:
+def test_a_block_returns_the_breaker_and_counts_as_one_call() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     with breaker as entered:
         assert entered is breaker
@@ -91,7 +91,7 @@ def test_a_refused_block_leaves_the_blocks_around_it_in_order() -> None:
     assert inner.totals.succeeded == 0
 
 
-def test_tasks_are_inside_at_the_same_time_each_with_its_own_outcome() -> None:
+def test_tasks_run_in_blocks_at_the_same_time_each_with_its_own_outcome() -> None:
     breaker = CircuitBreaker("api", threshold=1000, clock=FakeClock())
 
     async def main() -> None:
@@ -115,7 +115,7 @@ def test_tasks_are_inside_at_the_same_time_each_with_its_own_outcome() -> None:
     assert breaker.totals.failed == 4
 
 
-def test_threads_are_inside_at_the_same_time_each_with_its_own_outcome() -> None:
+def test_threads_run_in_blocks_at_the_same_time_each_with_its_own_outcome() -> None:
     breaker = CircuitBreaker("api", threshold=1000, clock=FakeClock())
     everybody = threading.Barrier(8)
 
@@ -133,7 +133,7 @@ def test_threads_are_inside_at_the_same_time_each_with_its_own_outcome() -> None
     assert breaker.totals.failed == 2
 
 
-def test_a_task_started_inside_a_block_has_blocks_of_its_own() -> None:
+def test_a_task_started_inside_a_block_has_its_own_blocks() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
 
@@ -150,7 +150,7 @@ def test_a_task_started_inside_a_block_has_blocks_of_its_own() -> None:
     assert breaker.totals.succeeded == 3
 
 
-def test_a_cancelled_block_is_no_evidence_and_leaves_its_place() -> None:
+def test_a_cancelled_block_is_not_evidence_and_frees_the_probe() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     trip(breaker)
@@ -177,7 +177,7 @@ def test_a_cancelled_block_is_no_evidence_and_leaves_its_place() -> None:
     assert breaker.state == "closed"
 
 
-def test_leaving_a_block_in_another_thread_is_an_error_that_names_the_way_out() -> None:
+def test_leaving_a_block_in_another_thread_is_an_error_that_names_the_solution() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     breaker.__enter__()
     with pytest.raises(WrongContext) as raised:
@@ -204,7 +204,7 @@ def test_a_block_is_left_once_and_then_forgotten() -> None:
     assert breaker.totals.succeeded == 1
 
 
-def test_a_probe_left_in_another_context_does_not_wedge_the_circuit() -> None:
+def test_a_probe_left_in_another_context_does_not_block_the_circuit() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     trip(breaker)
@@ -250,7 +250,7 @@ def test_leaving_in_another_context_does_not_hide_the_exception_of_the_block() -
     assert breaker.totals.failed == 1
 
 
-def test_an_async_block_left_by_another_task_than_entered_it_counts_as_it_went() -> None:
+def test_an_async_block_left_by_another_task_records_its_outcome() -> None:
     breaker, error = CircuitBreaker("api", clock=FakeClock()), ConnectionError("mine")
 
     async def main() -> None:
@@ -309,7 +309,7 @@ def stacked(breaker: CircuitBreaker) -> ExitStack:
     return stack
 
 
-def test_an_old_block_that_ends_during_a_probe_is_late_and_the_probe_decides() -> None:
+def test_an_old_block_that_ends_during_a_probe_is_stale_and_the_probe_decides() -> None:
     breaker, old, probe = with_an_old_block_and_a_probe(started)
     assert next(old, "ended") == "ended"
     assert (breaker.state, breaker.totals.late) == ("half_open", 1)
@@ -328,7 +328,7 @@ def test_an_old_block_that_fails_after_the_probe_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("first_out", ["old", "probe"])
-def test_of_indistinguishable_stacks_none_decides_and_the_next_call_is_the_probe(
+def test_none_of_several_indistinguishable_stacks_decides_and_the_next_call_probes(
     first_out: str,
 ) -> None:
     breaker, old, probe = with_an_old_block_and_a_probe(stacked)
@@ -341,7 +341,7 @@ def test_of_indistinguishable_stacks_none_decides_and_the_next_call_is_the_probe
     assert breaker.state == "open"
 
 
-def test_a_stack_that_is_alone_is_a_block_like_others() -> None:
+def test_a_single_exit_stack_behaves_like_a_block() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     trip(breaker)

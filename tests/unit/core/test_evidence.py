@@ -1,4 +1,4 @@
-"""Evidence of several processes: folded in the order in which it happened, judged when it is complete."""
+"""Evidence of several processes: applied in the order in which it happened, evaluated when it is complete."""
 
 import json
 import random
@@ -52,7 +52,7 @@ T0 = 1000.0
 
 
 class Site:
-    """A circuit that several processes share, in a store that answers at once."""
+    """A circuit that several processes share, in memory."""
 
     def __init__(self, policy: Policy = FIVE) -> None:
         self.policy = policy
@@ -85,7 +85,7 @@ def test_a_process_that_is_alone_trips_at_once() -> None:
     assert [event.seq for event in site.events] == [1]
 
 
-def test_failures_wait_for_the_successes_that_others_have_yet_to_report() -> None:
+def test_failures_wait_for_successes_that_other_processes_have_not_reported_yet() -> None:
     site = Site()
     site.report("b", T0, OK)
     for number in range(1, 6):
@@ -98,7 +98,7 @@ def test_failures_wait_for_the_successes_that_others_have_yet_to_report() -> Non
     assert site.policy.heat(after.memories, T0 + 0.06) == pytest.approx(0.6)
 
 
-def test_they_are_evaluated_as_soon_as_all_have_reported() -> None:
+def test_failures_are_evaluated_as_soon_as_all_processes_have_reported() -> None:
     site = Site()
     site.report("b", T0, OK)
     for number in range(1, 6):
@@ -118,7 +118,7 @@ def test_a_process_that_hangs_delays_a_trip_by_the_hold_and_no_more() -> None:
     assert judged.phase is Phase.OPEN
 
 
-def test_a_process_that_is_gone_is_not_waited_for() -> None:
+def test_failures_do_not_wait_for_a_process_that_has_ended() -> None:
     site = Site()
     site.report("gone", T0, OK)
     for number in range(5):
@@ -126,7 +126,7 @@ def test_a_process_that_is_gone_is_not_waited_for() -> None:
     assert site.circuit.phase is Phase.OPEN
 
 
-def test_an_ask_after_the_hold_is_refused() -> None:
+def test_a_request_after_the_hold_is_refused() -> None:
     site = Site()
     site.report("b", T0, OK)
     for number in range(1, 6):
@@ -135,7 +135,7 @@ def test_an_ask_after_the_hold_is_refused() -> None:
     assert not fold(FIVE, site.circuit, Acquire(), T0 + 0.2).verdict.admitted
 
 
-def test_an_order_ends_the_waiting_and_a_reset_forgets_what_waited() -> None:
+def test_an_override_evaluates_pending_evidence_and_a_reset_discards_it() -> None:
     site = Site()
     site.report("b", T0, OK)
     for number in range(1, 5):
@@ -166,7 +166,7 @@ def test_a_remark_that_a_process_is_isolated_evaluates_nothing_early() -> None:
     assert after.totals[:2] == (2, 5)
 
 
-def test_waits_that_are_needed_several_times_in_a_row_wait_for_the_successes_between_them() -> None:
+def test_lock_waits_in_a_row_wait_for_the_successes_between_them() -> None:
     site = Site(Policy([_detectors.RetryAfter(2)], Cooldown(10.0)))
     site.report("b", T0, OK)
     for at_s in (0.01, 0.03):
@@ -180,7 +180,7 @@ def test_a_policy_needs_successes_if_one_detector_does() -> None:
     assert needs_successes(Policy([retry_after])) is False
 
 
-def test_what_no_success_can_change_trips_at_once() -> None:
+def test_a_detector_that_needs_no_successes_trips_at_once() -> None:
     policy = Policy([_detectors.RetryAfter(), _detectors.ConsecutiveFailures(5)], Cooldown(10.0))
     site = Site(policy)
     site.report("b", T0, OK)
@@ -219,7 +219,7 @@ def test_a_calm_circuit_keeps_only_its_participants() -> None:
     assert len(recent.reports) == 2
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_recent_evidence_is_bounded() -> None:
     site = Site(Policy([_detectors.ConsecutiveFailures(10**6)]))
     for number in range(500):
         site.report("a", T0 + number / 1000, BAD)
@@ -282,7 +282,7 @@ def test_four_processes_reach_the_same_result_as_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_records_that_are_folded_together_reach_the_same_result_as_one_process(seed: int) -> None:
+def test_records_that_are_applied_together_reach_the_same_result_as_one_process(seed: int) -> None:
     luck = random.Random(seed)
     policy = luck.choice(POLICIES)
     share, now_s, calls = luck.choice((0.1, 0.3, 0.7, 1.0)), T0, []
@@ -312,7 +312,7 @@ def test_records_that_are_folded_together_reach_the_same_result_as_one_process(s
 
 
 def reported(who: str, now_s: float, signal: Signal, *at_s: float) -> DatedRecord:
-    """A report of this many equal signals as it stands in a queue."""
+    """A queued report of this number of equal signals."""
     times = tuple((at, 1) for at in at_s)
     signal = signal._replace(count=len(at_s))
     return DatedRecord(now_s, Record(signal, None, ReportSource(who, now_s, times)))
@@ -465,7 +465,7 @@ def test_successes_in_a_row_share_an_entry_and_failures_do_not() -> None:
     assert kept(site.circuit) == [(0.0, 1), (0.1, 1), (0.4, 3), (0.5, 1), (0.6, 1)]
 
 
-def test_of_final_signals_a_number_is_kept_and_several_are_removed_at_a_time() -> None:
+def test_a_number_of_final_signals_is_kept_and_several_are_removed_at_a_time() -> None:
     site = Site(NEVER)
     numbers = [
         len(kept(site.report("a", T0 + number / 1000, BAD))) for number in range(KEPT + TRIM + 2)
@@ -483,7 +483,7 @@ def test_final_signals_are_removed_when_no_late_report_can_precede_them() -> Non
     assert [at_s for at_s, _ in kept(site.circuit)] == [3.0, 3.25]
 
 
-def test_a_message_without_signals_removes_what_is_old() -> None:
+def test_a_message_without_signals_removes_old_evidence() -> None:
     site = Site(NEVER)
     site.report("a", T0, BAD)
     site.report("b", T0 + 3 * KEEP_S, Signal(count=0))
@@ -513,14 +513,14 @@ def test_a_message_without_signals_ends_a_cooldown() -> None:
     assert [event.after for event in site.events] == [Phase.OPEN, Phase.HALF_OPEN]
 
 
-def test_what_is_exactly_as_old_as_is_kept_is_kept() -> None:
+def test_evidence_exactly_as_old_as_the_limit_is_kept() -> None:
     site = Site(NEVER)
     for seconds in (0.0, 1.75, 1.75 + KEEP_S):
         site.report("a", T0 + seconds, BAD)
     assert [at_s for at_s, _ in kept(site.circuit)] == [1.75, 3.25]
 
 
-def test_of_more_pending_signals_than_are_kept_the_oldest_become_final() -> None:
+def test_the_oldest_of_too_many_pending_signals_become_final() -> None:
     site = Site(FIVE.replace(detectors=[_detectors.ConsecutiveFailures(MOST + 2)]))
     site.report("b", T0, Signal(count=0))
     for number in range(1, MOST + 1):
@@ -539,7 +539,7 @@ def test_of_more_pending_signals_than_are_kept_the_oldest_become_final() -> None
 
 
 @pytest.mark.parametrize("number", [MOST_PROCESSES - 1, MOST_PROCESSES])
-def test_of_too_many_processes_those_that_reported_last_participate(number: int) -> None:
+def test_of_too_many_processes_the_latest_reporters_participate(number: int) -> None:
     site = Site()
     reports = tuple((str(who), T0 - who / 1000) for who in range(number))
     recent = Recent(site.circuit.version, None, (), 0, reports)
@@ -602,7 +602,7 @@ def test_a_process_that_has_reported_nothing_for_a_while_is_no_longer_listed() -
     assert [name for name, _ in recent.reports] == ["a"]
 
 
-def test_the_process_that_reports_is_not_waited_for() -> None:
+def test_a_report_does_not_wait_for_its_own_process() -> None:
     site = Site()
     times = tuple((T0 + number / 100, 1) for number in range(1, 6))
     report = Record(BAD._replace(count=5), None, ReportSource("a", T0, times))
@@ -666,7 +666,9 @@ class FoldsAreCounted(Policy):
 
 
 @pytest.mark.parametrize("tick_s", [0.0, 0.0001])
-def test_a_failure_costs_as_many_folds_however_many_are_pending(tick_s: float) -> None:
+def test_the_number_of_folds_of_a_failure_does_not_depend_on_pending_evidence(
+    tick_s: float,
+) -> None:
     policy = FoldsAreCounted(NEVER.detectors, NEVER.recovery)
     site, folds, now_s = Site(policy), list[int](), T0 + 0.001
     site.report("hung", T0, Signal(count=0))
@@ -824,7 +826,7 @@ def test_counting_without_evaluation_counts_like_a_circuit_without_transitions(s
 
 @pytest.mark.parametrize("tick_s", [0.001, 0.0])
 @pytest.mark.parametrize("others", [0, 1, 3])
-def test_a_failure_costs_as_many_steps_whatever_came_before(
+def test_the_number_of_steps_of_a_failure_does_not_depend_on_the_history(
     others: int, tick_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = Policy([_detectors.ConsecutiveFailures(10**6)], Cooldown(1000.0))

@@ -100,7 +100,7 @@ def test_a_reset_leaves_the_end_of_a_hold() -> None:
 
 
 @pytest.mark.parametrize("for_s", [0, -1, float("nan"), float("inf"), "2h", True])
-def test_what_is_no_time_is_refused(for_s: Any) -> None:
+def test_an_invalid_time_is_refused(for_s: Any) -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     with pytest.raises(ValueError, match="for_s is"):
         breaker.hold_open(by="ada", why="x", for_s=for_s)
@@ -108,7 +108,7 @@ def test_what_is_no_time_is_refused(for_s: Any) -> None:
         breaker.send(Override("ada", "x", Mode.HELD_OPEN, until_s=float("nan")))
 
 
-def test_it_is_stored_and_old_overrides_load() -> None:
+def test_the_end_of_a_hold_is_stored_and_overrides_without_one_load() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("api", clock=clock)
     breaker.hold_open(by="ada", why="deploy", for_s=10.0)
@@ -121,7 +121,7 @@ def test_it_is_stored_and_old_overrides_load() -> None:
         load_circuit(breaker.policy, data)
 
 
-def test_messages_are_handed_on_with_all_their_fields() -> None:
+def test_messages_are_passed_on_with_all_their_fields() -> None:
     order = Override("ada", "x", Mode.SHADOW, until_s=12.5, probe=True)
     assert load_message(json.loads(json.dumps(dump_message(order)))) == order
     assert load_message(["order", ["ada", "x", None, True, "ordered"]]) == Override(
@@ -129,7 +129,7 @@ def test_messages_are_handed_on_with_all_their_fields() -> None:
     )
 
 
-def test_through_a_panel_it_is_on_the_clock_of_the_store() -> None:
+def test_the_end_of_a_hold_of_a_panel_uses_the_clock_of_the_store() -> None:
     clock = FakeClock(1e9)
     panel = Panel(MemoryStore(clock=clock), clock=clock)
     panel.order("api", by="ada", why="deploy", mode=Mode.HELD_OPEN, for_s=10.0)
@@ -178,7 +178,7 @@ def test_a_circuit_that_is_not_open_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("recovery", [Latched(), WindowEnd(3600.0)])
-def test_a_circuit_without_probes_refuses_it(recovery: Any) -> None:
+def test_a_circuit_without_probes_refuses_a_requested_probe(recovery: Any) -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], recovery)
     breaker = CircuitBreaker("api", policy=policy, clock=FakeClock())
     breaker.record(Signal(ok=False))

@@ -67,20 +67,22 @@ def test_a_remark_without_a_next_probe_lists_nothing() -> None:
 
 
 @pytest.mark.parametrize("ends", ["open", "reset"])
-def test_it_is_empty_as_soon_as_the_circuit_opens_or_is_reset(ends: str) -> None:
+def test_the_list_of_isolated_processes_is_cleared_when_the_circuit_opens_or_is_reset(
+    ends: str,
+) -> None:
     circuit = step(THREE, THREE.start("api", 0.0), isolated("process 1", 30.0), 1.0).circuit
     last = Record(Signal(ok=False, count=3)) if ends == "open" else Override("ada", "x", reset=True)
     assert step(THREE, circuit, last, 2.0).circuit.isolated == ()
 
 
-def test_a_held_circuit_shows_none() -> None:
+def test_a_held_circuit_shows_no_isolated_processes() -> None:
     circuit = step(THREE, THREE.start("api", 0.0), isolated("process 1", 30.0), 1.0).circuit
     assert len(view_of(StoredCircuit(circuit, THREE), 2.0).isolated) == 1
     held = step(THREE, circuit, Override("ada", "x", mode=Mode.HELD_CLOSED), 2.0).circuit
     assert view_of(StoredCircuit(held, THREE), 3.0).isolated == ()
 
 
-def test_it_is_stored_and_absent_where_there_is_none() -> None:
+def test_the_list_of_isolated_processes_is_stored_only_if_it_has_entries() -> None:
     circuit = THREE.start("api", 0.0)
     assert "isolated" not in dump_circuit(THREE, circuit)
     circuit = step(THREE, circuit, isolated("process 1", 30.0), 1.0).circuit
@@ -159,7 +161,7 @@ def test_status_and_show_name_the_process_the_reason_and_the_next_probe(fleet: F
     assert "1 isolated process" in fleet.run("status").output
 
 
-def test_a_probe_that_succeeds_ends_it_for_operators_too(fleet: Fleet) -> None:
+def test_a_probe_that_succeeds_ends_the_isolation_for_operators_too(fleet: Fleet) -> None:
     bad = fleet.isolate(THREE.replace(recovery=Cooldown(0.3)))
     until_s = time.monotonic() + LIMIT_S
     while bad.isolation is not None:
@@ -186,7 +188,7 @@ def test_a_probe_that_fails_is_recorded_with_the_next_one(fleet: Fleet) -> None:
     assert len(fleet.status()["isolated"]) == 1
 
 
-def test_a_reset_of_the_shared_circuit_ends_it(fleet: Fleet) -> None:
+def test_a_reset_of_the_shared_circuit_ends_the_isolation(fleet: Fleet) -> None:
     bad = fleet.isolate()
     fleet.run("reset", "api", "--why", "repaired")
     assert fleet.status()["isolated"] == []
@@ -208,13 +210,13 @@ def test_a_process_that_ends_is_no_longer_listed(fleet: Fleet) -> None:
     assert fleet.good.events()[-1].event.reason.endswith("was isolated and has ended")
 
 
-def test_a_store_that_requires_an_operator_token_records_it_as_well(fleet: Fleet) -> None:
+def test_a_store_that_requires_an_operator_token_records_the_isolation_too(fleet: Fleet) -> None:
     assert fleet.good.store.set_operator_digest(sha256(b"secret").hexdigest(), instead_of=None)
     fleet.isolate()
     assert len(fleet.status()["isolated"]) == 1
 
 
-def test_a_process_ends_although_its_store_is_gone(
+def test_an_isolated_process_exits_although_its_store_is_unavailable(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet.isolate()

@@ -1,4 +1,4 @@
-"""What is kept of an error is one short line without secrets and without control characters."""
+"""An error is stored as one short line without secrets and control characters."""
 
 import pytest
 
@@ -12,7 +12,7 @@ BEGIN = "-----BEGIN RSA PRIVATE KEY-----"
 
 
 def last_error_of(error: Exception) -> str:
-    """What the refusal says after this failure, once its text has been printed and encoded."""
+    """The error in the refusal after this failure; its text can be printed and encoded."""
     breaker = CircuitBreaker("api", threshold=1, clock=FakeClock())
 
     def fails() -> None:
@@ -27,7 +27,7 @@ def last_error_of(error: Exception) -> str:
     return refused.value.last_error
 
 
-def test_it_names_the_type_and_the_message() -> None:
+def test_the_last_error_names_the_type_and_the_message() -> None:
     assert last_error_of(ConnectionError("refused by host")) == "ConnectionError: refused by host"
 
 
@@ -76,13 +76,13 @@ def test_an_error_without_a_message_is_named_by_its_type() -> None:
         ("DB_PASS=hunter2x", "hunter2x"),
     ],
 )
-def test_secrets_are_blanked(text: str, secret: str) -> None:
+def test_secrets_are_redacted(text: str, secret: str) -> None:
     kept = last_error_of(RuntimeError(text))
     assert secret not in kept
     assert "[redacted]" in kept
 
 
-def test_what_surrounds_a_secret_stays_readable() -> None:
+def test_text_around_a_secret_stays_readable() -> None:
     text = "401 for postgres://app:hunter2@db:5432/app with Bearer abcdef0123456789, see the docs"
     assert last_error_of(RuntimeError(text)) == (
         "RuntimeError: 401 for postgres://[redacted]@db:5432/app with Bearer [redacted], see the docs"
@@ -150,7 +150,7 @@ def test_letters_of_all_languages_stay() -> None:
     assert last_error_of(RuntimeError("größe 数 🙂")) == "RuntimeError: größe 数 🙂"
 
 
-def test_a_text_that_no_encoding_knows_can_still_be_printed() -> None:
+def test_a_text_that_no_encoding_can_represent_is_still_printable() -> None:
     assert last_error_of(RuntimeError("half \ud800 a pair")).encode().startswith(b"RuntimeError")
 
 
@@ -169,7 +169,7 @@ def test_an_exception_whose_text_cannot_be_read_is_named_by_its_type(trouble: Ex
     assert last_error_of(Unreadable()) == "Unreadable"
 
 
-def test_an_exception_whose_text_is_no_text_is_named_by_its_type() -> None:
+def test_an_exception_whose_text_is_not_a_string_is_named_by_its_type() -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             return 42  # type: ignore[return-value]  # noqa: PLE0307
@@ -177,7 +177,7 @@ def test_an_exception_whose_text_is_no_text_is_named_by_its_type() -> None:
     assert last_error_of(Odd()) == "Odd"
 
 
-def test_words_behind_basic_and_bearer_are_no_credentials() -> None:
+def test_ordinary_words_after_basic_and_bearer_are_not_redacted() -> None:
     assert redact("Basic terminal detected") == "Basic terminal detected"
     assert redact("Bearer authentication is missing") == "Bearer authentication is missing"
     assert redact("Basic dXNlcjpwYXNzd29yZDEyMw==") == "Basic [redacted]"
@@ -185,7 +185,7 @@ def test_words_behind_basic_and_bearer_are_no_credentials() -> None:
     assert redact("Bearer abcdefghijklmnopqrstuvwxyz") == "Bearer [redacted]"
 
 
-def test_what_an_agent_wrote_keeps_its_lines_and_loses_its_secrets() -> None:
+def test_text_of_an_agent_keeps_its_lines_and_loses_its_secrets() -> None:
     kept = redact_lines("one\n\tpassword=hunter2\nthree")
     assert kept == "one\n\tpassword=[redacted]\nthree"
     assert len(redact_lines("x" * 10_000)) == 4_000
@@ -197,7 +197,7 @@ def test_a_secret_across_the_beginning_of_an_end_is_redacted() -> None:
     assert redact_end("PASSWORD=" + "x" * 99 + " end", 20) == "SWORD=[redacted] end"
 
 
-def test_no_detector_is_shown_a_secret_of_an_act_or_a_broken_rule(
+def test_no_detector_receives_a_secret_of_a_step_or_a_broken_rule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     breaker = CircuitBreaker("session/1", clock=FakeClock())
@@ -212,7 +212,7 @@ def test_no_detector_is_shown_a_secret_of_an_act_or_a_broken_rule(
     assert told.step.result == "sent\ntoken=[redacted]"
 
 
-def test_an_act_survives_the_way_from_one_process_to_another() -> None:
+def test_a_step_survives_its_transfer_to_another_process() -> None:
     tell = Record(Signal(step=AgentStep("Bash", "ls", "a\nb", None), context_used=0.5), Permit(3))
     back = load_message(dump_message(tell))
     assert back == tell

@@ -1,4 +1,4 @@
-"""The loop breaker as a breaker: both seeds at once, shared, held, shown, kept."""
+"""The loop breaker as a breaker: both specifications at once, shared, held, shown, stored."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from switchgear.testing import FakeClock
 STUCK = Signal(ok=True, files_changed=0)
 
 
-def test_by_default_it_watches_for_all_that_both_documents_name() -> None:
+def test_by_default_a_loop_detects_everything_that_both_documents_name() -> None:
     kinds = [detector.kind for detector in LoopBreaker("loop/1").policy.detectors]
     assert kinds == ["consecutive_failures", "same_error", "no_progress", "output_decline"]
 
@@ -54,7 +54,7 @@ def test_by_default_it_watches_for_all_that_both_documents_name() -> None:
         ),
     ],
 )
-def test_each_of_them_trips_it_and_is_named(signals: list[Signal], reason: str) -> None:
+def test_each_detector_trips_the_loop_and_is_named(signals: list[Signal], reason: str) -> None:
     loop = LoopBreaker("loop/1", clock=FakeClock())
     for signal in signals:
         loop.record(signal)
@@ -73,7 +73,7 @@ def test_each_of_them_trips_it_and_is_named(signals: list[Signal], reason: str) 
         ),
     ],
 )
-def test_each_of_them_can_be_left_out(off: str, signals: list[Signal]) -> None:
+def test_each_detector_can_be_switched_off(off: str, signals: list[Signal]) -> None:
     options: dict[str, Any] = {off: None}
     loop = LoopBreaker("loop/1", **options)
     for signal in signals:
@@ -142,14 +142,14 @@ def test_a_long_iteration_does_not_lose_the_one_retry_it_was_given() -> None:
         ({"policy": loop_policy(), "no_progress": 2}, "LoopBreaker.policy is given"),
     ],
 )
-def test_what_is_out_of_range_is_refused_with_its_name(
+def test_a_value_out_of_range_is_refused_with_its_name(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         LoopBreaker("loop/1", **options)
 
 
-def test_any_policy_will_do() -> None:
+def test_a_loop_accepts_any_policy() -> None:
     loop = LoopBreaker("loop/1", policy=Policy([detectors.FailureRate(window=2)], Latched()))
     assert [loop.record_failure("a"), loop.record_failure("b")] == [False, True]
     assert loop.trip_reason() == (
@@ -162,14 +162,14 @@ def test_any_policy_will_do() -> None:
 # Orders
 
 
-def test_held_open_it_must_stop_and_names_its_operator() -> None:
+def test_a_loop_that_is_held_open_stops_and_names_the_operator() -> None:
     loop = LoopBreaker("loop/1")
     loop.hold_open(by="ann", why="deploy")
     assert loop.check() == LoopDecision(False, Phase.CLOSED, "held open by ann: deploy")
     assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
 
 
-def test_held_open_it_names_the_holder_and_not_what_tripped_it_before() -> None:
+def test_a_loop_that_is_held_open_names_the_operator_and_not_an_earlier_trip() -> None:
     loop = LoopBreaker("loop/1")
     for error in "abc":
         loop.record_failure(error)
@@ -177,7 +177,7 @@ def test_held_open_it_names_the_holder_and_not_what_tripped_it_before() -> None:
     assert loop.trip_reason() == "Circuit breaker tripped: held open by ann: deploy"
 
 
-def test_in_shadow_mode_it_continues_and_reports_what_it_would_have_done() -> None:
+def test_a_loop_in_shadow_mode_continues_and_reports_what_would_have_stopped_it() -> None:
     loop = LoopBreaker("loop/1")
     loop.shadow(by="ann", why="trial")
     assert [loop.record_failure(error) for error in "abc"] == [False, False, False]
@@ -227,7 +227,7 @@ def test_a_long_error_is_the_same_when_a_number_at_its_front_is_longer() -> None
     assert loop.stats().unique_errors == 1
 
 
-def test_however_many_errors_there_are_a_few_are_remembered_and_all_are_counted() -> None:
+def test_few_errors_are_remembered_and_all_are_counted() -> None:
     loop = LoopBreaker("loop/1", consecutive_failures=None)
     for number in range(2000):
         loop.record_failure(f"code=E{number} failed")
@@ -282,7 +282,7 @@ def test_facts_of_iterations_survive_being_sent() -> None:
     assert load_message(sent) == Record(facts)
 
 
-def test_it_pickles_with_its_state() -> None:
+def test_a_loop_is_pickled_with_its_state() -> None:
     loop = LoopBreaker("loop/1", same_error=2)
     loop.record_failure("a")
     again = pickle.loads(pickle.dumps(loop))
@@ -291,7 +291,7 @@ def test_it_pickles_with_its_state() -> None:
     assert not loop.is_tripped()
 
 
-def test_its_events_contain_the_warning_the_trip_and_the_recovery() -> None:
+def test_the_events_of_a_loop_contain_the_warning_the_trip_and_the_recovery() -> None:
     events = list[Event]()
     clock = FakeClock()
     loop = LoopBreaker("loop/1", sinks=[events.append], clock=clock)

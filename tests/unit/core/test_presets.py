@@ -1,4 +1,4 @@
-"""The presets have the numbers of the documents they come from, and every key of them is alive."""
+"""The presets have the numbers of their specifications, and every key has an effect."""
 
 import ast
 import copy
@@ -99,7 +99,7 @@ def test_failures_among_many_successes_are_noise_and_not_an_outage() -> None:
     )
 
 
-def test_a_fleet_that_begins_is_not_cut_by_the_failures_that_come_first() -> None:
+def test_the_first_failures_of_a_starting_fleet_do_not_open_the_circuit() -> None:
     """One call in twenty fails, in a second; the others take half a minute to succeed."""
     policy = preset_policy("external_dep")
     circuit = policy.start("provider/anthropic", 0.0)
@@ -148,7 +148,7 @@ def test_the_default_is_the_detector_as_it_comes_and_has_a_former_name() -> None
     assert preset_policy("ledger") == preset_policy("default")
 
 
-def test_progress_is_the_default_that_leaves_the_next_step_to_the_escalation() -> None:
+def test_the_preset_progress_is_the_default_with_escalation_steps() -> None:
     policy, default = preset_policy("progress"), preset_policy("default")
     assert policy == Policy(default.detectors, WindowEnd(0.001), tripping_at=0.7)
 
@@ -179,7 +179,7 @@ def test_every_preset_has_one_line_about_it() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_can_be_written_out_in_a_file(tmp_path: Path, name: str) -> None:
+def test_a_preset_can_be_written_in_a_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / "switchgear.yaml"
     path.write_text(f"policies: {{mine: {PRESETS[name]!r}}}")
     assert load_config(path).policies["mine"] == preset_policy(name)
@@ -200,7 +200,7 @@ def test_presets_are_data_only() -> None:
 
 
 def conduct(policy: Policy) -> list[Any]:
-    """What a circuit under this policy does in a few stories that touch every rule."""
+    """The behaviour of a circuit under this policy in a few histories that cover every rule."""
     seen: list[Any] = []
     for count, gap_s, seconds in (
         *((n, 0.1, 1.0) for n in (2, 3, 4, 5, 9, 10, 11, 20, 40)),
@@ -240,7 +240,7 @@ def conduct(policy: Policy) -> list[Any]:
 
 
 def _rounds(policy: Policy, results: str) -> list[Any]:
-    """How many probes are admitted at once, and what their results do, round after round."""
+    """The number of concurrent probes and the effect of their results, round after round."""
     circuit, now_s, seen = policy.start("k", 0.0), 0.0, list[Any]()
     circuit = step(policy, circuit, Record(Signal(ok=False, seconds=1.0, count=40)), now_s).circuit
     for _ in range(7):
@@ -265,7 +265,7 @@ def _rounds(policy: Policy, results: str) -> list[Any]:
 
 
 def _tale(policy: Policy, acts: list[Signal]) -> list[Phase]:
-    """How a circuit stands after each step of an agent."""
+    """The state of a circuit after each step of an agent."""
     circuit, seen = policy.start("k", 0.0), []
     for at_s, signal in enumerate(acts):
         circuit = step(policy, circuit, Record(signal), float(at_s)).circuit
@@ -300,7 +300,7 @@ def _agents_story(policy: Policy, story: list[tuple[float, Signal]]) -> list[Any
 
 
 def sentence(number: int, words: int = 5) -> str:
-    """Words that no other sentence has."""
+    """A sentence with words that no other sentence has."""
     return " ".join(chr(97 + number % 26) * 2 + chr(97 + word) * 3 for word in range(words))
 
 
@@ -405,7 +405,7 @@ def test_every_key_of_a_preset_changes_what_the_circuit_does(
     assert any(other not in (None, before) for other in after)
 
 
-def test_the_stories_reach_every_phase() -> None:
+def test_the_histories_reach_every_phase() -> None:
     phases = {
         entry[0]
         for name in PRESETS

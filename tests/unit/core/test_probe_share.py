@@ -35,7 +35,7 @@ def asked_until_refused(breaker: CircuitBreaker) -> list[Permit]:
     raise AssertionError("it never refuses")
 
 
-def test_it_closes_with_enough_successes_although_some_fail() -> None:
+def test_a_circuit_closes_with_enough_successes_although_some_probes_fail() -> None:
     breaker, _ = half_open(Cooldown(successes=3, of=5))
     for ok in (False, True, False, True):
         breaker.record(Signal(ok=ok), breaker.enter())
@@ -44,7 +44,7 @@ def test_it_closes_with_enough_successes_although_some_fail() -> None:
     assert breaker.state == "closed"
 
 
-def test_it_opens_as_soon_as_enough_successes_are_impossible() -> None:
+def test_a_circuit_re_opens_as_soon_as_enough_successes_are_impossible() -> None:
     breaker, _ = half_open(Cooldown(successes=3, of=5))
     for ok in (False, True, False):
         breaker.record(Signal(ok=ok), breaker.enter())
@@ -89,7 +89,7 @@ def test_no_more_probes_are_admitted_than_can_still_matter(
     assert known <= of
 
 
-def test_an_ignored_result_is_no_result() -> None:
+def test_an_ignored_result_does_not_count_as_a_probe() -> None:
     breaker, _ = half_open(Cooldown(probes=2, successes=2, of=2))
     for _ in range(10):
         for permit in asked_until_refused(breaker):
@@ -99,7 +99,7 @@ def test_an_ignored_result_is_no_result() -> None:
     assert breaker.state == "closed"
 
 
-def test_a_probe_that_hangs_gives_its_place_to_another() -> None:
+def test_after_a_hung_probe_another_one_is_admitted() -> None:
     breaker, clock = half_open(Cooldown(lease_s=10.0, successes=2, of=3))
     breaker.enter()
     clock.advance(10.0)
@@ -119,7 +119,7 @@ def test_each_round_that_fails_doubles_the_wait() -> None:
     assert waits == [120.0, 240.0, 300.0]
 
 
-def test_without_of_one_failure_opens_and_the_first_report_decides() -> None:
+def test_without_of_one_failed_probe_re_opens_the_circuit() -> None:
     breaker, _ = half_open(Cooldown(probes=3, successes=2))
     permits = asked_until_refused(breaker)
     assert len(permits) == 3
@@ -128,7 +128,7 @@ def test_without_of_one_failure_opens_and_the_first_report_decides() -> None:
     assert (breaker.state, breaker.snapshot().outage.reason) == ("open", "probe failed")
 
 
-def test_it_must_not_be_below_the_successes() -> None:
+def test_of_must_not_be_below_successes() -> None:
     with pytest.raises(ValueError, match=r"Cooldown\.of is 2: it must not be below successes"):
         Cooldown(successes=3, of=2)
     for wrong in (0, 1.5, "3", True):
@@ -136,7 +136,7 @@ def test_it_must_not_be_below_the_successes() -> None:
             Cooldown(of=wrong)  # type: ignore[arg-type]
 
 
-def test_results_are_stored_and_a_changed_policy_cannot_wedge_it() -> None:
+def test_probe_results_are_stored_and_a_changed_policy_cannot_block_the_circuit() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(successes=4, of=8))
     circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False)), 0.0).circuit
     for ok in (True, False, True, False):

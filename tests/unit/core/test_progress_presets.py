@@ -1,4 +1,4 @@
-"""What the progress presets detect as stuck, and what they must not.
+"""What the progress presets detect as stuck, and what they must not stop.
 
 Each is played on the preset `ledger`, by the real `step`.
 """
@@ -18,7 +18,7 @@ LEDGER = preset_policy("ledger")
 
 
 class Agent:
-    """An agent whose every step is told to a separate circuit."""
+    """An agent whose steps are recorded in a separate circuit."""
 
     def __init__(self, policy: Policy = LEDGER, key: str = "agent/main") -> None:
         self.policy = policy
@@ -115,7 +115,7 @@ def test_tools_that_take_turns_are_a_loop_of_any_length(period: int) -> None:
     assert stopped_at(agent, phases) is not None
 
 
-def test_timestamps_in_the_output_are_nothing_new() -> None:
+def test_timestamps_in_the_output_are_not_new_information() -> None:
     agent = Agent()
     phases = (
         agent.does("make status", f"2026-11-15 12:{n:02}:07 waiting, {n}.25s gone, at 0x7f{n:02x}")
@@ -124,13 +124,13 @@ def test_timestamps_in_the_output_are_nothing_new() -> None:
     assert stopped_at(agent, phases) is not None
 
 
-def test_polling_that_sees_something_change_continues() -> None:
+def test_polling_with_changing_results_continues() -> None:
     agent = Agent()
     for n in range(60):
         assert agent.does("kubectl get job", f"12:00:{n:02} pods ready {n}/60") is Phase.CLOSED
 
 
-def test_polling_that_sees_nothing_change_is_warned_and_stopped() -> None:
+def test_polling_without_changing_results_is_warned_and_stopped() -> None:
     agent = Agent()
     phases = (agent.does("kubectl get job", f"12:00:{n:02} pods ready 0/60") for n in range(30))
     stop = stopped_at(agent, phases)
@@ -221,7 +221,7 @@ def test_the_same_tests_failing_after_every_change_of_the_files_cost_more() -> N
     assert known.circuit.memories[0].points > unknown.circuit.memories[0].points
 
 
-def test_a_changed_set_of_failing_tests_pays_back() -> None:
+def test_a_changed_set_of_failing_tests_reduces_the_score() -> None:
     better, same = Agent(), Agent()
     for n in range(4):
         for agent in (better, same):
@@ -256,7 +256,7 @@ def test_doing_and_undoing_the_same_edit_is_stopped() -> None:
     assert stopped_at(agent, phases) is not None
 
 
-def test_a_new_state_of_the_files_pays_back_what_polling_cost() -> None:
+def test_a_new_state_of_the_files_reduces_the_score_of_polling() -> None:
     agent = Agent()
     for _ in range(5):
         agent.does("git status", "clean", state="one")
@@ -271,7 +271,7 @@ def test_a_long_silent_build_is_one_step_among_others() -> None:
         assert agent.does(f"make {name}", "", seconds=1800.0) is Phase.CLOSED
 
 
-def test_sub_agents_have_progress_scores_of_their_own() -> None:
+def test_sub_agents_have_their_own_progress_scores() -> None:
     agents = [Agent(key=f"agent/sub-{n}") for n in range(12)]
     for agent in agents:
         for command in ("git status", "ls", "cat README.md"):
@@ -315,7 +315,7 @@ def test_the_same_reply_without_acting_is_stopped() -> None:
     assert "no tool call, the same reply" in agent.why
 
 
-def test_acting_pays_back_what_talking_cost() -> None:
+def test_a_tool_call_reduces_the_score_of_talking() -> None:
     agent = Agent()
     for n in range(20):
         agent.record(Signal(step=AgentStep("", thought="I have finished the task, anything else?")))
@@ -323,7 +323,7 @@ def test_acting_pays_back_what_talking_cost() -> None:
         assert phase is not Phase.OPEN
 
 
-def test_an_agent_without_thoughts_is_known_by_what_it_does() -> None:
+def test_an_agent_without_thoughts_is_evaluated_by_its_actions() -> None:
     agent = Agent()
     phases = (
         agent.does('{"path": "a.py", "old": "x"}', "no match for x", tool="replace", ok=False)
@@ -345,7 +345,7 @@ def test_a_warning_comes_before_the_stop_and_names_the_steps_and_what_to_do() ->
     assert agent.why.rpartition("; ")[2] in ADVICE
 
 
-def test_what_an_agent_writes_cannot_steer_a_terminal() -> None:
+def test_text_of_an_agent_cannot_control_a_terminal() -> None:
     agent = Agent()
     thought = "I do it \x1b[2J\u202eagain\nand again and again"
     while agent.does("ls", "a.py", thought) is not Phase.OPEN:

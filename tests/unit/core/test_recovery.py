@@ -85,7 +85,7 @@ def test_a_window_ends_at_the_next_multiple_of_its_length(now_s: float, left_s: 
     assert (WindowEnd(60.0).probes, WindowEnd(60.0).successes) == (0, 1)
 
 
-def test_a_latched_circuit_waits_for_ever() -> None:
+def test_a_latched_circuit_never_recovers_by_itself() -> None:
     assert waits(Latched(), 0, Signal(retry_after_s=5.0)) is None
     assert Latched().probes == 0
 
@@ -171,7 +171,7 @@ def test_a_probe_that_fails_after_its_lease_opens_the_circuit_and_lengthens_the_
 
 
 @pytest.mark.parametrize("ok", [True, None])
-def test_what_a_probe_reports_after_its_lease_is_evaluated_once(ok: bool | None) -> None:
+def test_the_result_of_a_probe_after_its_lease_is_evaluated_once(ok: bool | None) -> None:
     breaker, clock = half_open(Cooldown(2.0, successes=2))
     hung = breaker.enter()
     clock.advance(2.0)
@@ -182,7 +182,7 @@ def test_what_a_probe_reports_after_its_lease_is_evaluated_once(ok: bool | None)
     assert breaker.totals.late == 2
 
 
-def test_after_another_probe_has_decided_the_one_that_hung_is_stale() -> None:
+def test_after_another_probe_has_decided_a_hung_probe_is_stale() -> None:
     breaker, clock = half_open(Cooldown(2.0))
     hung = breaker.enter()
     clock.advance(2.0)
@@ -215,7 +215,7 @@ def test_a_short_retry_after_does_not_make_the_lease_short(
         breaker.enter()
 
 
-def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does() -> None:
+def test_a_circuit_with_a_retry_time_stays_open_under_a_policy_without_retries() -> None:
     policy = Policy([detectors.ConsecutiveFailures(1)], Cooldown(60.0))
     opened = step(policy, policy.start("api", 0.0), Record(Signal(ok=False)), 0.0).circuit
     assert opened.outage.retry_at_s == 60.0
@@ -227,7 +227,7 @@ def test_a_circuit_that_was_to_retry_stays_open_under_a_policy_that_never_does()
     assert step(policy.replace(recovery=WindowEnd(9.0)), opened, Acquire(), 60.0).verdict.admitted
 
 
-def test_a_wait_whose_default_maximum_is_no_number_is_refused() -> None:
+def test_a_wait_whose_default_maximum_is_not_finite_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Cooldown.base_s is 1e\+308: five times as much"):
         Cooldown(1e308)
     with pytest.raises(ValueError, match=r"Cooldown\.base_s is 4e\+307: five times as much"):

@@ -49,7 +49,7 @@ def test_a_refusal_carries_the_facts_as_fields() -> None:
     assert refused.value.last_error == "APIStatusError: 529 overloaded"
 
 
-def test_its_text_is_the_one_of_the_style_guide() -> None:
+def test_the_text_of_a_refusal_follows_the_style_guide() -> None:
     clock = FakeClock()
     breaker = CircuitBreaker("provider/anthropic", clock=clock)
     for _ in range(5):
@@ -195,7 +195,7 @@ def refusals(breaker: CircuitBreaker) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize("phase", ["open", "half_open"])
-def test_every_refusal_is_a_new_object_that_drags_no_history_along(phase: str) -> None:
+def test_every_refusal_is_a_new_object_without_a_traceback_of_earlier_ones(phase: str) -> None:
     clock = FakeClock()
     breaker = tripped(clock)
     if phase == "half_open":
@@ -291,7 +291,7 @@ def test_the_test_above_covers_every_error() -> None:
     assert ours == {type(make()) for make in MAKERS} - {WireError}
 
 
-def test_one_root_catches_them_all() -> None:
+def test_one_base_class_catches_every_error() -> None:
     assert all(isinstance(make(), SwitchgearError | WireError) for make in MAKERS)
 
 

@@ -14,7 +14,7 @@ FULL = {"silence": 30, "same_tool": 40, "tool_flood": 50, "same_error": 60, "con
 
 
 def told(signals: Iterable[Signal], every_s: float = 5.0) -> tuple[Circuit, Score]:
-    """The circuit and its score after these, unless it opens before: then at that moment."""
+    """The circuit and its score after these signals, or at the moment when it opens."""
     circuit, now_s = POLICY.start("session/x", 0.0), 0.5
     for signal in signals:
         now_s += every_s

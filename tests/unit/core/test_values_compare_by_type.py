@@ -40,7 +40,7 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_value_equals_its_copy_and_no_bare_tuple(value: Any) -> None:
+def test_a_value_equals_its_copy_and_not_a_plain_tuple(value: Any) -> None:
     assert value == pickle.loads(pickle.dumps(value))
     assert hash(value) == hash(pickle.loads(pickle.dumps(value)))
     assert value != tuple(value)
@@ -69,7 +69,7 @@ def test_a_signal_takes_keywords_only() -> None:
 
 
 class Unspeakable(Exception):
-    """An exception whose text cannot be had."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")

@@ -50,9 +50,7 @@ HELD = NEW._replace(
         (HELD, 99.0, 0.0),
     ],
 )
-def test_a_wait_is_never_less_than_nothing(
-    circuit: Circuit, now_s: float, wait_s: float | None
-) -> None:
+def test_a_wait_is_never_negative(circuit: Circuit, now_s: float, wait_s: float | None) -> None:
     assert standing(POLICY, circuit, now_s).retry_after_s == wait_s
 
 
@@ -106,7 +104,7 @@ def test_the_detector_that_reduces_the_load_further_is_named_not_the_hotter_one(
     assert not done.verdict.admitted
 
 
-def test_among_those_that_are_as_strict_the_hottest_cuts() -> None:
+def test_among_equally_strict_detectors_the_hottest_reduces_the_load() -> None:
     policy = HALF_LOAD.replace(detectors=[*HALF_LOAD.detectors, ConsecutiveFailures(1)])
     circuit = step(policy, policy.start("k", 0.0), SLOW, 0.0).circuit
     done = step(policy, circuit, Record(Signal(ok=False, count=2)), 1.0)
@@ -120,7 +118,7 @@ def probing_at_half_load() -> Circuit:
     return circuit
 
 
-def test_failures_beside_a_probe_cut_the_load_and_leave_the_decision_to_the_probe() -> None:
+def test_failures_during_a_probe_reduce_the_load_and_the_probe_decides() -> None:
     circuit, beside = probing_at_half_load(), Permit(3)
     circuit = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 61.0).circuit
     done = step(HALF_LOAD, circuit, FAILED._replace(permit=beside), 62.0)
@@ -133,7 +131,7 @@ def test_failures_beside_a_probe_cut_the_load_and_leave_the_decision_to_the_prob
     assert closed.circuit.phase is Phase.CLOSED
 
 
-def test_successes_beside_a_probe_are_evidence_and_do_not_close_the_circuit() -> None:
+def test_successes_during_a_probe_are_evidence_and_do_not_close_the_circuit() -> None:
     circuit = probing_at_half_load()
     fast = Record(Signal(ok=True, seconds=0.1, count=2), Permit(3))
     done = step(HALF_LOAD, circuit, fast, 61.0)

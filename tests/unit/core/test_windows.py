@@ -45,7 +45,7 @@ def test_a_count_window_holds_the_last_signals_exactly(
 
 
 @given(SIZES, RUNS)
-def test_a_run_in_a_count_window_is_as_many_single_signals(
+def test_a_batch_in_a_count_window_equals_its_single_signals(
     size: int, runs: list[tuple[bool, int]]
 ) -> None:
     together = apart = CountWindow()
@@ -58,7 +58,7 @@ def test_a_run_in_a_count_window_is_as_many_single_signals(
 
 
 @given(SIZES, RUNS, SIZES)
-def test_a_smaller_count_window_keeps_the_youngest(
+def test_a_smaller_count_window_keeps_the_newest(
     size: int, runs: list[tuple[bool, int]], smaller: int
 ) -> None:
     window = CountWindow()
@@ -136,12 +136,12 @@ def test_a_count_window_is_dumped_as_its_length_and_hexadecimal_digits() -> None
     ],
     ids=repr,
 )
-def test_what_no_count_window_dumped_is_refused(garbage: Any) -> None:
+def test_an_invalid_dump_of_a_count_window_is_refused(garbage: Any) -> None:
     with pytest.raises(ValueError):
         CountWindow.load(garbage, 9)
 
 
-def test_what_is_no_list_or_too_long_a_one_is_named() -> None:
+def test_an_invalid_or_too_long_list_is_named() -> None:
     with pytest.raises(ValueError, match=r"a window of signals is 7: it must be a list of 2$"):
         CountWindow.load(7, 9)
     with pytest.raises(ValueError, match=r"the times is 7: it must be a list$"):
@@ -189,7 +189,7 @@ def test_a_time_queue_is_a_list_of_times(steps: list[tuple[str, float]]) -> None
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 63, 64, 65, 500])
-def test_a_time_queue_forgets_what_it_drops(size: int) -> None:
+def test_a_time_queue_releases_what_it_drops(size: int) -> None:
     queue = TimeQueue()
     for second in range(5 * size):
         queue = queue.push(float(second))
@@ -200,7 +200,7 @@ def test_a_time_queue_forgets_what_it_drops(size: int) -> None:
         assert queue.dump() == [float(at) for at in range(max(0, second + 1 - size), second + 1)]
 
 
-def test_a_time_leaves_the_queue_at_the_very_moment() -> None:
+def test_a_time_leaves_the_queue_exactly_at_its_end() -> None:
     queue = TimeQueue().push(1.0).push(2.0).push(3.0)
     assert queue.drop_until(1.0).dump() == [2.0, 3.0]
     assert queue.drop_until(1.999).dump() == [2.0, 3.0]
@@ -271,7 +271,7 @@ def test_many_equal_signals_are_pushed_by_whole_chunks() -> None:
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_what_no_time_queue_dumped_is_refused(garbage: Any) -> None:
+def test_an_invalid_dump_of_a_time_queue_is_refused(garbage: Any) -> None:
     with pytest.raises(ValueError):
         TimeQueue.load(garbage)
 
@@ -363,6 +363,6 @@ def test_reading_an_empty_time_window_leaves_no_empty_slices_behind() -> None:
     ],
     ids=repr,
 )
-def test_what_no_time_window_dumped_is_refused(garbage: Any) -> None:
+def test_an_invalid_dump_of_a_time_window_is_refused(garbage: Any) -> None:
     with pytest.raises(ValueError):
         TimeWindow.load(garbage)

@@ -84,7 +84,7 @@ def test_golden_events_are_dumped_to_the_same_bytes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_machine_still_comes_to_the_golden_circuit(name: str) -> None:
+def test_the_machine_still_produces_the_golden_circuit(name: str) -> None:
     policy, circuit, events = lived(name)
     assert write.as_text(dump_circuit(policy, circuit)) == write.as_text(stored(name))
     assert not events or (GOLDEN / f"event-v{wire.SCHEMA}-{name}.json").exists()
@@ -96,24 +96,24 @@ def test_the_machine_still_comes_to_the_golden_circuit(name: str) -> None:
 @pytest.mark.parametrize(
     "load", [lambda data: load_circuit(Policy(ALL_DETECTORS), data), load_event]
 )
-def test_what_a_newer_switchgear_wrote_is_refused_by_that_name(load: Any) -> None:
+def test_data_of_a_newer_switchgear_is_refused_as_such(load: Any) -> None:
     with pytest.raises(WireError, match="newer switchgear: schema 2, and this one reads up to 1"):
         load({**stored(), "schema": wire.SCHEMA + 1})
 
 
 @pytest.mark.parametrize("schema", [None, 0, -1, True, "1", 1.0])
-def test_what_has_no_schema_number_is_refused(schema: Any) -> None:
+def test_data_without_a_schema_number_is_refused(schema: Any) -> None:
     with pytest.raises(WireError, match="no schema number"):
         load_circuit(Policy(ALL_DETECTORS), {**stored(), "schema": schema})
 
 
 @pytest.mark.parametrize("data", [None, [], "open", 3, True])
-def test_what_is_no_object_is_refused(data: Any) -> None:
+def test_data_that_is_not_an_object_is_refused(data: Any) -> None:
     with pytest.raises(WireError, match="not a JSON object"):
         load_event(data)
 
 
-def test_an_old_schema_is_brought_up_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, circuit, _ = lived("open-cooldown")
     old = dump_circuit(policy, circuit)
     old["named"] = old.pop("key")
@@ -188,7 +188,7 @@ def test_a_changed_value_is_refused_or_loads_to_a_circuit_that_works(name: str) 
                 step(policy, circuit, message, 2000.0)
 
 
-def test_probes_that_hung_are_stored_and_what_was_stored_without_them_loads() -> None:
+def test_hung_probes_are_stored_and_data_without_them_loads() -> None:
     policy, data = SCENARIOS["half-open-one-hung"]().policy, stored("half-open-one-hung")
     assert data["probing"]["expired"] == [1]
     assert load_circuit(policy, data).probing.expired == (1,)
@@ -304,7 +304,7 @@ PRIMITIVES = st.recursive(
 
 
 @given(PRIMITIVES, st.integers(0, 10**6))
-def test_nothing_but_a_wire_error_comes_of_random_values(junk: Any, seed: int) -> None:
+def test_random_values_raise_only_wire_errors(junk: Any, seed: int) -> None:
     random = Random(seed)
     data = {**stored(), "schema": 1}
     for key in random.sample([*data], 3):

@@ -1,4 +1,4 @@
-"""Each detector by hand: its defaults, its sentence, its very limit, and what it refuses."""
+"""Each detector by hand: its defaults, its reason, its exact limit, and what it refuses."""
 
 import pickle
 from typing import Any
@@ -70,7 +70,7 @@ def test_the_defaults_are_those_of_the_documentation(detector: Detector, fields:
     assert hash(detector.replace()) == hash(detector)
 
 
-def test_failures_in_a_row() -> None:
+def test_failures_are_counted_in_a_row() -> None:
     detector = ConsecutiveFailures(3)
     assert after(detector, BAD, BAD) == Reading(2 / 3, "2 failures in a row (threshold 3)")
     assert after(detector, BAD, GOOD, BAD) == Reading(1 / 3, "1 failure in a row (threshold 3)")
@@ -81,7 +81,7 @@ def test_failures_in_a_row() -> None:
         detector.load(-1)
 
 
-def test_failures_within_a_stretch_of_time() -> None:
+def test_failures_are_counted_within_a_time_window() -> None:
     detector = FailuresInWindow(3, 60.0)
     memory = detector.fold(detector.start(), BAD, 10.0)
     memory = detector.fold(detector.fold(memory, GOOD, 20.0), BAD, 30.0)
@@ -104,7 +104,7 @@ def test_the_share_of_failures_must_be_more_than_the_threshold() -> None:
     assert after(FailureRate(4, 0.0, 1), BAD).heat == 1.0
 
 
-def test_the_share_of_slow_calls() -> None:
+def test_the_share_of_slow_calls_must_be_more_than_the_threshold() -> None:
     detector = SlowCalls(10.0, 2, 0.4, admit=0.25)
     reason = "1 of the last 2 calls took longer than 10 s (50%, threshold 40%)"
     assert after(detector, took(10.0), took(10.1)) == Reading(1.0, reason)
@@ -114,7 +114,7 @@ def test_the_share_of_slow_calls() -> None:
     assert detector.objection(took(10.5)) == "took 10.5 s, longer than 10 s"
 
 
-def test_the_p95_against_a_baseline() -> None:
+def test_the_p95_is_compared_with_a_baseline() -> None:
     detector = LatencyP95(2.0)
     assert (detector.limit_s, detector.slow_from_s) == (6.0, 6.0)
     assert after(detector, took(9.0, 19)) == Reading(0.0, "19 of the 20 calls needed to judge")
@@ -142,12 +142,12 @@ def test_the_p95_against_a_baseline() -> None:
     ],
     ids=repr,
 )
-def test_what_no_p95_dumped_is_refused(data: Any) -> None:
+def test_an_invalid_dump_of_a_p95_is_refused(data: Any) -> None:
     with pytest.raises(ValueError):
         LatencyP95(2.0).load(data)
 
 
-def test_one_is_one_and_the_others_are_many() -> None:
+def test_a_unit_is_singular_for_one_and_plural_otherwise() -> None:
     assert [plural(count, "call") for count in range(3)] == ["0 calls", "1 call", "2 calls"]
 
 
@@ -284,7 +284,7 @@ def test_a_score_that_is_just_reachable_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("base", [Detector(), Combine(), Recovery()], ids=repr)
-def test_a_base_decides_nothing(base: Any) -> None:
+def test_the_base_class_decides_nothing(base: Any) -> None:
     methods: dict[type, dict[str, tuple[Any, ...]]] = {
         Detector: {
             "start": (),
@@ -302,7 +302,7 @@ def test_a_base_decides_nothing(base: Any) -> None:
             getattr(base, name)(*arguments)
 
 
-def test_of_those_that_admit_equally_little_the_hottest_gives_the_reason() -> None:
+def test_among_equally_strict_detectors_the_hottest_gives_the_reason() -> None:
     pair = (ConsecutiveFailures(1), ConsecutiveFailures(2))
     readings = (Reading(1.0, "warm"), Reading(2.0, "hot"))
     assert AnyDetector().strictest(pair, readings) == "hot"
@@ -355,13 +355,13 @@ def test_a_p95_is_evaluated_only_where_a_call_was_over_the_limit() -> None:
     ],
     ids=lambda part: getattr(part, "kind", ""),
 )
-def test_a_detector_comes_with_its_documented_numbers(
+def test_a_detector_has_its_documented_defaults(
     detector: Detector, fields: dict[str, object]
 ) -> None:
     assert detector.fields() == fields
 
 
-def test_failures_that_come_together_are_one() -> None:
+def test_failures_in_quick_succession_count_as_one() -> None:
     detector = FailuresInWindow(3, 60.0, apart_s=10.0)
     memory = detector.start()
     heats = []
@@ -379,7 +379,7 @@ def test_failures_that_took_as_long_as_a_success_count_each() -> None:
     assert detector.heat(detector.fold(detector.start(), hung, 0.0), 0.0) == 1
 
 
-def test_as_far_apart_as_the_window_holds() -> None:
+def test_apart_s_is_limited_by_the_window() -> None:
     assert FailuresInWindow(3, 60.0, 29.75).apart_s == 29.75
     assert FailuresInWindow(1, 60.0, 1e6).threshold == 1, "one alone is apart from none"
 
@@ -395,7 +395,7 @@ def test_as_far_apart_as_the_window_holds() -> None:
         (CENTURY_S * 2, "6.312e+09 s"),
     ],
 )
-def test_a_duration_is_written_as_people_write_it(seconds: float, said: str) -> None:
+def test_a_duration_is_written_in_common_units(seconds: float, said: str) -> None:
     assert span(seconds) == said
 
 

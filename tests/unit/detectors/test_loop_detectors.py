@@ -83,7 +83,7 @@ def test_the_limits_themselves_are_allowed() -> None:
 # No progress
 
 
-def test_a_standstill_warns_at_its_threshold_and_trips_one_later() -> None:
+def test_no_progress_warns_at_its_threshold_and_trips_one_iteration_later() -> None:
     detector = NoProgress(2)
     heats = [detector.heat(after(detector, *[STOOD] * n), 0.0) for n in range(5)]
     assert heats == [0.0, 0.4995, 0.999, 1.0, 4 / 3]
@@ -97,18 +97,18 @@ def test_progress_is_dated_if_its_time_was_given_and_keeps_the_older_date_otherw
     assert after(NoProgress(), undated).progress_at_s is None
 
 
-def test_a_probe_that_changed_no_file_is_objected_to() -> None:
+def test_a_probe_that_changed_no_file_counts_as_failed() -> None:
     assert NoProgress().objection(STOOD) == "made no progress"
     assert NoProgress().objection(STOOD._replace(files_changed=1)) is None
     assert NoProgress().objection(Signal(ok=True)) is None
 
 
-def test_a_million_equal_iterations_are_a_standstill_of_a_million() -> None:
+def test_a_million_equal_iterations_count_a_million_without_progress() -> None:
     stood = after(NoProgress(), Signal(files_changed=0, output_chars=5, count=10**6))
     assert (stood.iterations, stood.outputs) == (10**6, Outputs((5,) * 20, (5,) * 20, 0))
 
 
-def test_a_million_outputs_alone_are_no_standstill_but_all_are_low() -> None:
+def test_a_million_outputs_alone_are_low_but_not_without_progress() -> None:
     before = [*chars(900, 900, 900), STOOD]
     stood = after(NoProgress(), *before, Signal(output_chars=1, count=10**6))
     assert (stood.iterations, stood.outputs.low) == (1, 10**6)
@@ -120,7 +120,7 @@ def test_a_million_iterations_without_an_output_add_no_low_one() -> None:
     assert (stood.iterations, stood.outputs.low) == (10**6, 1)
 
 
-def test_a_million_iterations_that_change_files_stand_still_for_none() -> None:
+def test_a_million_iterations_that_change_files_all_make_progress() -> None:
     assert after(NoProgress(), STOOD, Signal(files_changed=2, count=10**6)).iterations == 0
 
 
@@ -151,13 +151,13 @@ def test_the_latest_twenty_outputs_are_kept_and_twenty_that_were_not_low() -> No
     assert kept == Outputs((*range(111, 130), 1), (*range(110, 130),), 1)
 
 
-def test_the_heat_of_low_outputs_is_the_last_warning_and_then_a_trip() -> None:
+def test_the_heat_of_low_outputs_warns_once_and_then_trips() -> None:
     detector, usual = OutputDecline(), chars(100, 100, 100)
     heats = [detector.heat(after(detector, *usual, *chars(*[1] * n)), 0.0) for n in range(4)]
     assert heats == [0.0, 0.999, 1.0, 1.5]
 
 
-def test_the_sentence_of_outputs() -> None:
+def test_the_reason_of_low_outputs() -> None:
     detector = OutputDecline()
     assert detector.reason(Outputs(), 0.0) == "0 of the 3 outputs needed to judge"
     said = detector.reason(after(detector, *chars(10, 10, 10, 1)), 0.0)
@@ -166,7 +166,7 @@ def test_the_sentence_of_outputs() -> None:
     assert said == "output of 0 characters, all of the usual 0 (threshold 70%)"
 
 
-def test_a_million_low_outputs_are_a_row_of_a_million() -> None:
+def test_a_million_low_outputs_count_as_a_million_in_a_row() -> None:
     low = after(OutputDecline(), *chars(9, 9, 9), Signal(output_chars=1, count=10**6))
     assert (low.low, low.latest, low.baseline) == (10**6, (1,) * 20, (9, 9, 9))
 
@@ -174,13 +174,13 @@ def test_a_million_low_outputs_are_a_row_of_a_million() -> None:
 # The same error
 
 
-def test_of_each_error_the_first_text_is_kept_at_most_200_characters_of_it() -> None:
+def test_the_first_200_characters_of_each_error_are_kept() -> None:
     detector = SameError()
     kept = after(detector, error("no file /a " + "x" * 300), error("no file /b " + "x" * 300))
     assert [(seen.times, seen.text) for seen in kept.seen] == [(2, "no file /a " + "x" * 189)]
 
 
-def test_the_most_frequent_have_a_text_and_the_others_are_counted() -> None:
+def test_the_most_frequent_errors_have_a_text_and_the_others_are_counted() -> None:
     told = [error("a", 2), error("b"), error("c"), error("d")]
     kept = after(SameError(remember=3), *told)
     assert [(seen.text, seen.times) for seen in kept.seen] == [("a", 2), ("b", 1), ("c", 1)]
@@ -204,7 +204,7 @@ def test_an_error_among_thousands_is_found() -> None:
         assert detector.reason(memory, 0.0).endswith(f'"{letters[-1]}"')
 
 
-def test_beyond_what_is_counted_apart_the_number_is_a_lower_bound() -> None:
+def test_beyond_the_counted_errors_the_number_is_a_lower_bound() -> None:
     detector = SameError()
     memory = detector.start()
     for number in range(3000):
@@ -212,19 +212,19 @@ def test_beyond_what_is_counted_apart_the_number_is_a_lower_bound() -> None:
     assert (memory.different, memory.forgotten) == (2032, 968)
 
 
-def test_what_was_stored_before_others_were_counted_loads() -> None:
+def test_data_from_before_other_errors_were_counted_loads() -> None:
     old = [[["k1", 3, "one"], ["k2", 1, "two"]], 7, "k2", 1]
     memory = SameError(5).load(old)
     assert SameError(5).dump(memory) == old
     assert (memory.different, memory.forgotten) == (2, 7)
 
 
-def test_what_came_without_a_text_or_not_at_all_counts_nothing() -> None:
+def test_failures_without_a_text_and_missing_results_count_nothing() -> None:
     told = [error("a"), Signal(ok=False), Signal(ok=True, error="a", count=0), error("a", 0)]
     assert after(SameError(), *told) == after(SameError(), error("a"))
 
 
-def test_a_recovery_resets_what_reached_the_threshold_and_ends_the_row() -> None:
+def test_a_recovery_resets_the_error_that_tripped_and_the_consecutive_count() -> None:
     detector = SameError(3)
     kept = detector.recovered(after(detector, error("a", 2), error("b", 3), error("c", 4)))
     assert [seen.times for seen in kept.seen] == [2, 0, 0]
@@ -232,7 +232,7 @@ def test_a_recovery_resets_what_reached_the_threshold_and_ends_the_row() -> None
     assert detector.reason(kept, 0.0) == 'the same error 2 times (threshold 3): "a"'
 
 
-def test_a_recovery_resets_those_without_a_text_too() -> None:
+def test_a_recovery_resets_errors_without_a_text_too() -> None:
     detector = SameError(2, remember=1)
     kept = detector.recovered(after(detector, error("a", 3), error("b", 3), error("c")))
     assert [seen.times for seen in kept.seen] == [0]
@@ -246,7 +246,7 @@ def test_the_error_of_a_failed_probe_counts_like_any_other() -> None:
     assert detector.heat(kept, 0.0) == 2 / 3
 
 
-def test_the_sentences_of_errors() -> None:
+def test_the_reasons_of_repeated_errors() -> None:
     assert SameError().reason(Errors(), 0.0) == "no error is counted (threshold 5)"
     forgiven = Errors((CountedError("k", 0, "a"),))
     assert SameError().reason(forgiven, 0.0) == "no error is counted (threshold 5)"
@@ -290,7 +290,7 @@ def test_the_sentences_of_errors() -> None:
         (SameError(), [[], 0, 7, 2]),
     ],
 )
-def test_what_it_never_dumped_it_refuses(detector: Detector, data: Any) -> None:
+def test_load_refuses_what_dump_never_returned(detector: Detector, data: Any) -> None:
     with pytest.raises(ValueError):
         detector.load(data)
 
@@ -307,7 +307,7 @@ def test_what_it_never_dumped_it_refuses(detector: Detector, data: Any) -> None:
         ),
     ],
 )
-def test_what_it_dumped_it_loads(detector: Detector, memory: Any) -> None:
+def test_load_restores_what_dump_returned(detector: Detector, memory: Any) -> None:
     assert detector.load(detector.dump(memory)) == memory
 
 
@@ -336,7 +336,7 @@ def test_an_unknown_detector_keeps_its_memory_and_evaluates_nothing() -> None:
     assert OpaqueDetector("vibes").unknown_fields == ()
 
 
-def test_detectors_that_are_not_known_here_can_be_distinguished() -> None:
+def test_unknown_detectors_can_be_distinguished() -> None:
     one, other = OpaqueDetector("vibes", {"a": [1]}), OpaqueDetector("vibes", {"a": [2]})
     assert one != other
     assert {one: 1}[OpaqueDetector("vibes", {"a": [1]})] == 1
@@ -344,7 +344,7 @@ def test_detectors_that_are_not_known_here_can_be_distinguished() -> None:
     assert pickle.loads(pickle.dumps(one)) == one
 
 
-def test_each_of_the_three_measures_counts_by_itself() -> None:
+def test_each_of_the_three_measures_counts_alone() -> None:
     assert after(NoProgress(), Signal(ok=True)) == Standstill()
     assert after(NoProgress(), Signal(files_changed=0)).iterations == 1
     assert after(NoProgress(), Signal(tests_passing=3)).best_tests == 3

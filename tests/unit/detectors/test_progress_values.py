@@ -75,7 +75,7 @@ def test_a_line_with_another_number_is_another_line(one: str, other: str) -> Non
     assert facts(result=one).lines != facts(result=other).lines
 
 
-def test_files_and_addresses_are_known_by_their_shape() -> None:
+def test_files_and_addresses_are_recognised_by_their_shape() -> None:
     assert len(facts("cat a.py src/b and https://x.test/y?z=1 but not this").paths) == 3
 
 
@@ -109,13 +109,13 @@ def test_only_the_beginning_of_a_thought_counts() -> None:
     assert words_of("Of to 12 a_b Größe") == words_of("größe")
 
 
-def test_the_same_step_is_looked_at_once() -> None:
+def test_the_same_step_is_analysed_once() -> None:
     act = AgentStep("bash", "ls", "a", "b")
     assert facts_of(act) is facts_of(act)
     assert facts_of(AgentStep("bash", "ls", "a", "c")) is not facts_of(act)
 
 
-def test_what_failed_is_the_error_or_else_the_result() -> None:
+def test_the_text_of_a_failure_is_its_error_or_its_result() -> None:
     act = AgentStep("bash", "make", "line 3: boom")
     told = failure_of(Signal(ok=False, error="boom", step=act))
     assert told == failure_of(Signal(ok=False, error="boom"))
@@ -125,14 +125,14 @@ def test_what_failed_is_the_error_or_else_the_result() -> None:
     assert failure_of(Signal(ok=False, step=act)) != told
 
 
-def test_resemblance_is_what_two_share_of_all_they_have() -> None:
+def test_resemblance_is_the_shared_part_of_all_words() -> None:
     assert resemblance(frozenset(), frozenset()) == 0
     assert resemblance(frozenset({1}), frozenset({2})) == 0
     assert resemblance(frozenset({1, 2}), frozenset({1, 2})) == 100
     assert resemblance(frozenset({1, 2}), frozenset({1, 3})) == 33
 
 
-def test_an_excerpt_is_made_of_the_first_four_lengths_of_it() -> None:
+def test_an_excerpt_is_made_of_the_first_four_times_its_length() -> None:
     blank = " " * (4 * EXCERPT_CHARS - 2)
     assert excerpt(f"a{blank}b") == "a b"
     assert excerpt(f"a{blank} b") == "a"
@@ -160,7 +160,7 @@ def test_an_excerpt_is_one_short_printable_line() -> None:
     assert excerpt("x" * 61) == "x" * 59 + "…"
 
 
-def test_what_came_last_is_dropped_last() -> None:
+def test_the_newest_entries_are_dropped_last() -> None:
     assert add_known((1, 2, 3), (2,)) == (1, 3, 2)
     assert add_known((1, 2, 3), (4, 5), room=3) == (3, 4, 5)
     before = (1, 2, 3)
@@ -170,12 +170,12 @@ def test_what_came_last_is_dropped_last() -> None:
     assert len(add_known(tuple(range(ROOM)), (ROOM,))) == ROOM
 
 
-def test_new_is_what_was_not_known() -> None:
+def test_only_unknown_entries_are_new() -> None:
     assert count_new((1, 2, 3), (2,)) == 2
     assert count_new((), (2,)) == 0
 
 
-def test_a_state_is_new_or_come_back_or_neither() -> None:
+def test_a_state_is_new_or_repeated_or_unchanged() -> None:
     book = ProgressMemory()
     seen = []
     for state in ("a", "a", "b", "a", "a", None, "c"):
@@ -246,7 +246,7 @@ def test_the_stored_state_is_loaded_as_it_was_dumped() -> None:
 
 
 @pytest.mark.parametrize("used", [-1.0, 0.0, 1.0, 7.0, 1e300])
-def test_a_share_of_the_context_that_cannot_be_is_taken_for_the_nearest_that_can(
+def test_an_impossible_share_of_the_context_is_clamped(
     used: float,
 ) -> None:
     debt = IdleTalk()
@@ -346,7 +346,7 @@ def test_tests_that_ran_in_an_unknown_state_count_against_no_edit() -> None:
     assert memory.points == 100
 
 
-def test_what_failed_last_is_no_number_below_none() -> None:
+def test_an_invalid_stored_last_failure_is_refused() -> None:
     dumped = ProgressMemory().dump()
     assert dumped[-2] == -1
     with pytest.raises(ValueError, match="the last failure is -2"):
@@ -362,7 +362,7 @@ def test_a_success_ends_the_row_of_failures() -> None:
     assert debt.fold(memory, Signal(ok=True, step=act), 0.0).last == -1
 
 
-def test_a_reply_that_has_none_before_it_neither_costs_nor_pays() -> None:
+def test_the_first_reply_changes_no_score() -> None:
     assert (
         IdleTalk().one(ProgressMemory(points=70), Signal(step=AgentStep("", "Done."))).points == 70
     )

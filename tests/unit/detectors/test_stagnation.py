@@ -1,4 +1,4 @@
-"""No progress, in both directions: what is stopped, and what continues although it looks alike."""
+"""No progress, in both directions: loops that are stopped, and similar work that continues."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_a_check_with_fewer_failures_each_time_continues() -> None:
     assert heat(*steps) < 1
 
 
-def test_a_number_that_only_counts_attempts_is_no_progress() -> None:
+def test_a_number_that_only_counts_attempts_is_not_progress() -> None:
     """The same failing command with the same thought: only its process id grows."""
     thought = (
         "The server must be running before the tests, so I start it once more and look at the port"

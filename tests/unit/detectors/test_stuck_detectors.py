@@ -1,4 +1,4 @@
-"""The detectors of stuck agents by hand: their defaults, their very limits, and what they refuse."""
+"""The detectors of stuck agents by hand: their defaults, exact limits, and what they refuse."""
 
 from typing import Any
 
@@ -53,14 +53,14 @@ def folded(detector: Detector, *signals: Signal, every_s: float = 60.0) -> Any:
         ),
     ],
 )
-def test_exactly_the_limit_is_the_last_chance_and_more_trips(
+def test_exactly_the_limit_warns_and_more_trips(
     detector: Detector, below: list[Signal], above: list[Signal]
 ) -> None:
     assert 0.8 < detector.heat(folded(detector, *below), 0.0) < 1
     assert detector.heat(folded(detector, *above), 0.0) >= 1
 
 
-def test_text_without_a_tool_call_is_no_call() -> None:
+def test_text_without_a_tool_call_is_not_a_call() -> None:
     talks = Signal(ok=True, step=AgentStep(thought="hm"))
     assert folded(_detectors.ToolFlood(), talks) == 0
     assert folded(_detectors.SameTool(), talks) == EqualCalls()
@@ -121,7 +121,7 @@ def test_compacting_the_context_restarts_the_measurement() -> None:
     assert folded(detector, *fast, Signal(context_used=0.1)) == Burn(120.0, 0.1, 0.0)
 
 
-def test_a_stretch_that_is_too_short_is_not_evaluated_yet() -> None:
+def test_a_period_that_is_too_short_is_not_evaluated_yet() -> None:
     signals = (Signal(context_used=0.1), Signal(context_used=0.9))
     assert folded(_detectors.ContextBurn(), *signals, every_s=59.0) == Burn(0.0, 0.1, 0.0)
 
@@ -144,7 +144,7 @@ NEVER: dict[type[Detector], tuple[Any, ...]] = {
 @pytest.mark.parametrize(
     ("kind", "data"), [(kind, data) for kind, many in NEVER.items() for data in many]
 )
-def test_what_it_never_dumped_is_refused(kind: type[Detector], data: Any) -> None:
+def test_an_invalid_dump_is_refused(kind: type[Detector], data: Any) -> None:
     with pytest.raises(ValueError):
         kind().load(data)
 

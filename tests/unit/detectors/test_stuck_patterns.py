@@ -1,4 +1,4 @@
-"""The six patterns of stuck runs, each beside work that looks like it and continues."""
+"""The six patterns of stuck runs, each together with similar work that continues."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_new_scripts_whose_metric_goes_up_and_down_are_stopped() -> None:
     assert heat(trained([0.39, 0.43, 0.42, 0.32, 0.37, 0.41, 0.36, 0.42, 0.40])) >= 1
 
 
-def test_new_scripts_pay_nothing_back_while_a_metric_goes_up_and_down() -> None:
+def test_new_scripts_reduce_nothing_while_a_metric_goes_up_and_down() -> None:
     values = [0.39, 0.43, 0.42, 0.40, 0.41, 0.42]
     flat, grows = heat(trained(values)), heat(trained([0.3 + 0.05 * n for n in range(6)]))
     assert flat > grows + 0.3
@@ -229,7 +229,7 @@ def test_reading_many_files_once_more_after_each_has_changed_continues() -> None
 @pytest.mark.parametrize(
     "reply", ["already done", "The file already exists.", "Permission denied", "Invalid request: 1"]
 )
-def test_a_refusal_that_is_no_error_is_stopped(reply: str) -> None:
+def test_a_repeated_refusal_without_an_error_is_stopped(reply: str) -> None:
     pairs = ({"id": 22}, {"id": "22"})
     assert heat([step("book", str(pairs[n % 2]), reply) for n in range(9)]) >= 1
 
@@ -308,7 +308,7 @@ def test_a_batch_with_uniform_rounds_continues() -> None:
 # 6. No sign at all: work that a small limit ended.
 
 
-def test_work_without_any_sign_continues() -> None:
+def test_work_without_signs_of_stagnation_continues() -> None:
     steps = [
         step("bash", f"{word} --show src/{word}.c", f"{word}: line {n}", new_thought(n))
         for n, word in enumerate(WORDS)

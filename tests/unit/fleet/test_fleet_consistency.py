@@ -1,4 +1,4 @@
-"""A route goes by one configuration, a call is reduced once, and a provider that flaps fills no store."""
+"""A route uses one configuration, load is reduced once per call, and a flapping provider does not fill the store."""
 
 import sys
 import threading
@@ -44,7 +44,7 @@ def config(people: Crew) -> Config:
     return Config(store="memory:", crew=people, breakers=default_breakers())
 
 
-def test_a_call_ends_by_the_configuration_that_it_began_with() -> None:
+def test_a_call_ends_with_the_configuration_it_started_with() -> None:
     with Fleet.from_config(config(big())) as fleet:
         workers: list[str | None] = []
 
@@ -155,9 +155,7 @@ def test_a_slow_agent_on_a_quick_provider_and_the_other_way_round_get_half() -> 
     assert shares(fleet, "coder", 10)["coder", "p/m"] == 5
 
 
-def test_what_a_circuit_refused_to_one_agent_it_does_not_admit_to_the_next_of_the_same_call() -> (
-    None
-):
+def test_a_circuit_that_refused_one_agent_refuses_the_next_of_the_same_call() -> None:
     people = crew(
         [
             agent(name="a", owner="o", provider="p", model="m", fallback_chain=["b"]),
@@ -230,7 +228,7 @@ def test_an_alert_of_a_lock_names_the_owners_of_holder_and_waiters() -> None:
     assert message["agents"] == ["coder", "junior"]
 
 
-def test_a_holder_that_is_no_agent_owns_its_lock() -> None:
+def test_a_lock_holder_outside_the_fleet_is_its_owner() -> None:
     clock = FakeClock(1_000_000.0)
     fleet = Fleet.open("memory:", big(), clock=clock)
     fleet.panel.lock("db", owner="nightly-build", lease_s=1000.0).acquire()
@@ -243,7 +241,7 @@ def test_a_holder_that_is_no_agent_owns_its_lock() -> None:
 
 
 @pytest.mark.parametrize("limit_s", [2.0, 0.5, 7.0, 60.0])
-def test_a_wait_trips_when_it_passes_the_limit_and_not_seconds_later(limit_s: float) -> None:
+def test_a_wait_trips_as_soon_as_it_exceeds_the_limit(limit_s: float) -> None:
     clock = FakeClock(1_000_000.0)
     breakers = default_breakers()._replace(resource_lock=resource_lock(threshold_seconds=limit_s))
     fleet = Fleet.open("memory:", big(), breakers, clock=clock)
@@ -254,7 +252,7 @@ def test_a_wait_trips_when_it_passes_the_limit_and_not_seconds_later(limit_s: fl
     assert limit_s <= clock() - began_s <= limit_s + 0.1
 
 
-def test_circuits_named_dep_continue_as_providers(tmp_path: Path) -> None:
+def test_circuits_with_the_former_prefix_dep_continue_as_providers(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     with Panel(url) as panel:
         panel.breaker("dep/p", preset_policy("external_dep")).record(
@@ -267,7 +265,7 @@ def test_circuits_named_dep_continue_as_providers(tmp_path: Path) -> None:
             assert fleet.take_over_names() == []
 
 
-def test_files_that_name_dep_mean_providers(tmp_path: Path) -> None:
+def test_files_with_the_former_prefix_dep_mean_providers(tmp_path: Path) -> None:
     path = tmp_path / "switchgear.yaml"
     path.write_text(
         "circuits: [{match: 'dep/slow', policy: latency}]\n"

@@ -1,4 +1,4 @@
-"""The detectors of the fleet at their edges, one sentence each."""
+"""The detectors of the fleet at their limits."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def test_spend_drops_what_has_left_the_window() -> None:
     assert spend.heat(memory, 60.0) == 0
 
 
-def test_a_part_of_a_micro_dollar_is_rounded_up_and_never_nothing() -> None:
+def test_a_part_of_a_micro_dollar_is_rounded_up_and_never_zero() -> None:
     assert detectors.Spend(hard_cap_micros=3, threshold=0.5).limit_micros == 2
     assert detectors.Spend(hard_cap_micros=1, threshold=1e-9).limit_micros == 1
 
@@ -42,17 +42,17 @@ def test_a_part_of_a_micro_dollar_is_rounded_up_and_never_nothing() -> None:
     ("threshold", "limit", "most"),
     [(1.0000004, 1, 1), (1.000004, 2, 1), (1.999996, 2, 1), (1.9999996, 2, 2)],
 )
-def test_a_millionth_of_a_micro_dollar_is_no_money(threshold: float, limit: int, most: int) -> None:
+def test_a_millionth_of_a_micro_dollar_is_zero(threshold: float, limit: int, most: int) -> None:
     assert detectors.Spend(1, threshold).limit_micros == limit
     assert detectors.TotalCost(1, threshold).limit_micros == most
 
 
-def test_what_was_spent_is_no_failure() -> None:
+def test_spending_is_not_a_failure() -> None:
     spend = detectors.Spend(5)
     assert spend.fold(spend.start(), Signal(ok=False, cost_micros=3), 0.0).hits == 0
 
 
-def test_what_costs_nothing_changes_no_memory() -> None:
+def test_a_cost_of_zero_changes_no_memory() -> None:
     both: list[Detector] = [detectors.Spend(5), detectors.TotalCost(5)]
     for detector in both:
         for cost in (None, 0, -7):
@@ -66,7 +66,7 @@ def test_total_cost_trips_strictly_above_its_share_of_the_budget() -> None:
     assert heat(total, Signal(cost_micros=151)) == 1
 
 
-def test_what_was_spent_stays_spent_when_a_probe_succeeds() -> None:
+def test_a_successful_probe_does_not_reduce_the_total_cost() -> None:
     total = detectors.TotalCost(budget_micros=100)
     assert total.recovered(70) == 70
 
@@ -111,7 +111,7 @@ def test_long_waits_are_written_in_hours_and_minutes(seconds: float, said: str) 
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0, -1.0])
-def test_a_failure_without_a_time_is_no_retry_after(seconds: float | None) -> None:
+def test_a_failure_without_a_time_is_not_a_retry_after(seconds: float | None) -> None:
     asked = detectors.RetryAfter()
     assert heat(asked, Signal(ok=False, retry_after_s=seconds)) == 0
     assert heat(asked, Signal(ok=False, retry_after_s=0.5)) == 1
@@ -141,7 +141,7 @@ def test_a_probe_that_breaks_a_rule_has_failed() -> None:
     assert violation.objection(Signal(ok=True, violation="rule a")) == "broke a rule: rule a"
 
 
-def test_a_paused_story_is_resumed_by_a_reset() -> None:
+def test_a_paused_task_is_resumed_by_a_reset() -> None:
     policy = Policy([detectors.TotalCost(budget_micros=100)], Latched())
     story = CircuitBreaker("story/S-12", policy=policy, clock=FakeClock(0.0))
     story.record(Signal(cost_micros=200))
@@ -158,7 +158,7 @@ def test_a_paused_story_is_resumed_by_a_reset() -> None:
         (detectors.TotalCost(5), -1, "what was spent is -1"),
     ],
 )
-def test_less_than_nothing_was_never_stored(detector: Detector, data: object, why: str) -> None:
+def test_a_negative_stored_amount_is_refused(detector: Detector, data: object, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         detector.load(data)
 

@@ -1,4 +1,4 @@
-"""The fleet's breakers do not flap: what is half healed stays cut, longer each time."""
+"""The fleet's breakers do not flap: a partly recovered dependency stays refused, longer each time."""
 
 import pytest
 
@@ -14,7 +14,7 @@ DAY_S = 86_400.0
 
 
 def moves(policy: Policy, bad: Signal, heals_at_s: float) -> list[tuple[float, Phase]]:
-    """A dependency that fails until it heals; asked every ten seconds for a day."""
+    """A dependency that fails until it recovers; called every ten seconds for a day."""
     circuit = policy.start("k", 0.0)
     seen: list[tuple[float, Phase]] = []
     now_s = 0.0
@@ -40,7 +40,7 @@ def moves(policy: Policy, bad: Signal, heals_at_s: float) -> list[tuple[float, P
     ],
     ids=["failure_rate", "external_dep", "latency"],
 )
-def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(policy: Policy, bad: Signal) -> None:
+def test_a_day_of_outage_is_a_few_probes_and_not_hundreds(policy: Policy, bad: Signal) -> None:
     steady = moves(policy, bad, heals_at_s=DAY_S / 2)
     recovery = policy.recovery
     assert isinstance(recovery, Cooldown)
@@ -58,8 +58,8 @@ def test_a_day_of_trouble_is_a_few_probes_and_not_hundreds(policy: Policy, bad: 
     assert max(gaps) <= 3610.0
 
 
-def test_a_provider_is_tried_every_two_minutes_and_back_within_them() -> None:
-    """All agents wait for it, and one of them tries for all: see decision 42."""
+def test_a_provider_is_probed_every_two_minutes_and_used_again_within_two_minutes() -> None:
+    """All agents wait for it, and one probe decides for all: see decision 42."""
     policy = preset_policy("external_dep")
     seen = moves(policy, Signal(ok=False, seconds=1.0), heals_at_s=DAY_S / 2)
     tried = [at_s for at_s, phase in seen if phase is Phase.HALF_OPEN]
@@ -70,7 +70,7 @@ def test_a_provider_is_tried_every_two_minutes_and_back_within_them() -> None:
     assert seen[-1][0] - DAY_S / 2 <= 120.0
 
 
-def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:
+def test_an_agent_that_overspends_again_is_halted_longer_each_time() -> None:
     policy = preset_policy("budget")
     circuit = policy.start("agent/coder", 0.0)
     now_s, waits = 0.0, []
@@ -87,7 +87,7 @@ def test_a_budget_that_burns_again_at_once_is_halted_longer_each_time() -> None:
 
 
 @pytest.mark.parametrize("steady", [True, False])
-def test_a_spend_at_the_edge_of_the_warning_warns_once(
+def test_spending_around_the_warning_threshold_warns_once(
     monkeypatch: pytest.MonkeyPatch, *, steady: bool
 ) -> None:
     """A minute's spend goes to and fro between 73 and 77 % of the hard cap, for an hour."""

@@ -1,4 +1,4 @@
-"""Incidents: one folder a trip, written whole, never twice, harmless to read; and what is learnt."""
+"""Incidents: one folder per trip, written atomically and once, safe to read; and the review."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage.fleet.close()
 
 
-def test_a_trip_is_one_incident_with_all_that_is_known(stage: Stage, tmp_path: Path) -> None:
+def test_a_trip_is_one_incident_with_all_known_facts(stage: Stage, tmp_path: Path) -> None:
     stage.fleet.route("coder", story="S-1").record(ok=True)
     with stage.fleet.route("coder", story="S-1") as route:
         route.spent(300_000)
@@ -132,7 +132,7 @@ def test_the_drafts_within_an_incident_are_removed_when_it_is_written_again(
     }
 
 
-def test_the_evidence_is_what_was_known_at_the_trip_not_when_it_was_written_down(
+def test_the_evidence_of_an_incident_is_from_the_time_of_the_trip(
     stage: Stage,
 ) -> None:
     stage.record("agent/coder/failure_rate", ok=False, count=20, error="exit code 1")
@@ -304,7 +304,7 @@ def test_two_watchers_take_turns_and_write_each_incident_once(stage: Stage, tmp_
     assert len(list(stage.incidents.all())) == 5
 
 
-def test_hostile_text_does_nothing_in_a_report(stage: Stage, tmp_path: Path) -> None:
+def test_hostile_text_is_escaped_in_a_report(stage: Stage, tmp_path: Path) -> None:
     evil = "rule `x`\n# SEV9\x1b[31m <script> sk-abcdefghijklmnopqrstuvwx [a](javascript:b)"
     stage.record("rules/../../etc", violation=evil)
     [name] = stage.watcher.tick()
@@ -555,7 +555,9 @@ def test_the_command_goes_from_a_trip_to_a_review(tmp_path: Path) -> None:
         (["fleet", "deliver"], "names no targets"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, args: list[str], message: str) -> None:
+def test_an_impossible_request_is_one_sentence(
+    tmp_path: Path, args: list[str], message: str
+) -> None:
     (tmp_path / "switchgear.yaml").write_text(
         f"store: sqlite:///{tmp_path}/state.db\n"
         "agents: {coder: {owner: ana, provider: p, model: m}}\n"

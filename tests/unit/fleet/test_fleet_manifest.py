@@ -1,4 +1,4 @@
-"""Manifests: the order of fallbacks, and chains that lead back to where they began."""
+"""Manifests: the order of fallbacks, and cycles in their chains."""
 
 from itertools import product
 
@@ -77,7 +77,7 @@ def test_all_cycles_without_a_common_agent_are_reported() -> None:
     assert [name for name, _ in faults(chains)] == ["a", "c"]
 
 
-def test_a_chain_of_thousands_is_gone_through_once() -> None:
+def test_a_chain_of_thousands_is_traversed_once() -> None:
     people = {
         f"a{number}": agent(
             name=f"a{number}",

@@ -1,4 +1,4 @@
-"""Money on the way of a route: what was spent is charged, however the work ends."""
+"""Money of a route: spending is charged, however the work ends."""
 
 import asyncio
 import threading
@@ -140,7 +140,7 @@ def test_a_task_that_is_cancelled_while_permits_are_acquired_holds_nothing(
     assert spent(one) == 0
 
 
-def test_an_answer_is_not_lost_because_it_could_not_be_settled(
+def test_a_result_is_not_lost_if_settling_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = fleet()
@@ -154,7 +154,7 @@ def test_an_answer_is_not_lost_because_it_could_not_be_settled(
     assert one.panel.budgets.free_micros("team") == 1600, "held until its lease ends"
 
 
-def test_a_reservation_is_settled_though_no_breaker_is_on() -> None:
+def test_a_reservation_is_settled_although_every_breaker_is_disabled() -> None:
     one = fleet(Breakers(*(make(enabled=False) for make in CATEGORIES.values())))
     with one.route("coder", **WHERE) as route:
         route.spent(100)

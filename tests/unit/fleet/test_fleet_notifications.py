@@ -1,4 +1,4 @@
-"""Notifications: at least once, in order, tried again, never in the way; against a real server."""
+"""Notifications: at least once, in order, retried, without delaying calls; against a real server."""
 
 import hashlib
 import hmac
@@ -30,7 +30,7 @@ KEY = "a key that nobody knows"
 
 
 class Receiver:
-    """A server on loopback that answers as it is told, and remembers what it was sent."""
+    """A server on loopback that answers as configured, and saves what it receives."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -158,7 +158,7 @@ def test_pauses_end_at_ten_minutes(receiver: Receiver) -> None:
     assert pause_s == 600.0
 
 
-def test_a_message_that_is_refused_for_good_is_set_aside_and_reported(receiver: Receiver) -> None:
+def test_a_permanently_rejected_message_is_set_aside_and_reported(receiver: Receiver) -> None:
     stage, target = Stage(), Webhook(receiver.url)
     stage.trip(1)
     receiver.status = 403
@@ -172,7 +172,7 @@ def test_a_message_that_is_refused_for_good_is_set_aside_and_reported(receiver: 
     assert receiver.bodies[-1]["id"] == "provider/p0#2"
 
 
-def test_a_server_that_hangs_is_left_and_no_decision_waits_for_it(receiver: Receiver) -> None:
+def test_a_server_that_hangs_times_out_and_no_decision_waits_for_it(receiver: Receiver) -> None:
     stage, target = Stage(), Webhook(receiver.url, timeout_s=20.0)
     stage.trip(1)
     receiver.hangs = True
@@ -277,7 +277,7 @@ def test_a_signature_has_the_time_in_it_and_can_be_checked(
     assert headers["Switchgear-Id"] == "provider/p0#1"
 
 
-def test_a_key_that_is_not_set_is_trouble_and_not_an_unsigned_message(
+def test_a_missing_key_is_an_error_and_not_an_unsigned_message(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOOK_KEY", raising=False)
@@ -355,10 +355,10 @@ def test_a_target_that_was_down_for_hours_from_its_first_message_on_still_gets_i
 
 
 class Dies(BaseException):
-    """What nobody catches, as a kill is."""
+    """An exception that no code catches, like a kill."""
 
 
-def test_what_has_arrived_is_not_sent_again_after_a_death(
+def test_a_delivered_message_is_not_sent_again_after_a_kill(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, target = Stage(), Webhook(receiver.url)

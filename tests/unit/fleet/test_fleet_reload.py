@@ -62,7 +62,7 @@ def test_a_sink_that_cannot_be_called_is_an_error_and_the_old_ones_stay() -> Non
     assert len(heard) == 1
 
 
-def test_another_retention_holds_at_once_for_the_store_and_for_a_vacuum() -> None:
+def test_a_changed_retention_takes_effect_at_once_for_the_store_and_for_a_vacuum() -> None:
     clock = FakeClock(1000.0)
     with Fleet.from_config(Config(store="memory:"), clock=clock) as fleet:
         fleet.panel.breaker("provider/idle").record(Signal(ok=True))
@@ -106,7 +106,7 @@ def test_messages_go_to_the_new_targets_and_those_that_stay_get_nothing_twice(
 
 
 class Heard(Target):
-    """Says when something arrives, and hangs until it is let go."""
+    """A target that signals each message, and hangs until it is released."""
 
     __slots__ = ("arrived", "may_end", "name")
     kind = "heard"
@@ -135,7 +135,7 @@ def test_a_watcher_at_work_takes_new_targets_while_an_old_one_hangs(tmp_path: Pa
     fleet.close()
 
 
-def test_a_file_that_is_wrong_changes_neither_sinks_nor_people(tmp_path: Path) -> None:
+def test_an_invalid_file_changes_neither_sinks_nor_agents(tmp_path: Path) -> None:
     path = tmp_path / "switchgear.yaml"
     path.write_text("store: 'memory:'\nagents: {a: {owner: x, provider: p, model: m}}\n")
     with Fleet.from_config(load_config(path)) as fleet:

@@ -71,7 +71,7 @@ def test_the_agent_itself_works_on_its_own_model_while_all_circuits_are_closed()
     assert Stage().where(story="S-1") == ("coder", OPUS, RouteDecision.GO)
 
 
-def test_an_unknown_name_is_reported_with_the_names_that_there_are() -> None:
+def test_an_unknown_name_is_reported_with_the_existing_names() -> None:
     fleet = Stage().fleet
     with pytest.raises(ValueError, match="there is no agent 'x'; choose one of coder, junior"):
         fleet.route("x")
@@ -79,7 +79,7 @@ def test_an_unknown_name_is_reported_with_the_names_that_there_are() -> None:
         fleet.resume("S-9", by="ana", why="more budget")
 
 
-def test_a_misspelt_option_is_an_error_and_no_call_without_a_budget() -> None:
+def test_a_misspelt_option_is_an_error_and_not_a_call_without_a_budget() -> None:
     fleet, called = Stage().fleet, list[Route]()
 
     async def work(route: Route) -> None:
@@ -144,7 +144,7 @@ def test_an_agent_with_an_open_circuit_is_replaced_by_the_next_of_its_chain(
     assert (route.refused[0].retry_after_s is None) is latched
 
 
-def test_work_of_a_stand_in_is_not_recorded_on_the_circuits_of_the_refused_agent() -> None:
+def test_work_of_a_fallback_agent_is_not_recorded_on_the_circuits_of_the_refused_agent() -> None:
     stage = Stage()
     stage.record("agent/coder/failure_rate", ok=False, count=20)
     stage.clock.advance(300.0)
@@ -159,7 +159,7 @@ def test_work_of_a_stand_in_is_not_recorded_on_the_circuits_of_the_refused_agent
     assert stage.where()[0] == "coder", "and its test call is still to be had"
 
 
-def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
+def test_a_task_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
     stage = Stage()
     stage.record("story/S-1", cost_micros=1_500_001)
     assert stage.where(story="S-1") == (None, None, RouteDecision.PAUSE)
@@ -172,7 +172,7 @@ def test_a_story_that_costs_too_much_is_paused_and_can_be_resumed() -> None:
         stage.fleet.resume("S-9", by="ana", why="x")
 
 
-def test_a_resource_that_was_waited_for_too_long_means_queue_again_and_takes_no_probe() -> None:
+def test_a_contended_lock_requeues_the_work_and_takes_no_probe() -> None:
     stage = Stage()
     stage.record("lock/db", waited_s=61.0)
     route = stage.fleet.route("coder", locks=["db"])
@@ -199,7 +199,7 @@ def slowed(stage: Stage) -> None:
         stage.record("provider/anthropic/latency", ok=True, seconds=400.0)
 
 
-def test_of_a_provider_that_is_slow_half_of_the_load_goes_to_the_next_model() -> None:
+def test_half_of_the_load_of_a_slow_provider_goes_to_the_next_model() -> None:
     stage = Stage()
     slowed(stage)
     models = [stage.where()[1] for _ in range(10)]
@@ -226,7 +226,7 @@ def test_without_the_latency_breaker_durations_are_not_recorded() -> None:
     assert stage.where() == ("coder", OPUS, RouteDecision.GO)
 
 
-def test_a_test_call_that_another_circuit_of_the_provider_forbids_is_given_back() -> None:
+def test_a_probe_permit_is_returned_if_another_circuit_of_the_provider_refuses() -> None:
     stage = Stage()
     slowed(stage)
     stage.clock.advance(180.0)
@@ -242,7 +242,7 @@ def test_a_test_call_that_another_circuit_of_the_provider_forbids_is_given_back(
     assert stage.fleet.panel.breaker("provider/anthropic/latency").state is Phase.CLOSED
 
 
-def test_an_agent_that_is_slow_gets_half_of_the_load_and_that_is_no_switch() -> None:
+def test_a_slow_agent_gets_half_of_the_load_and_that_is_not_a_switch() -> None:
     stage = Stage(breakers=default_breakers()._replace(latency=latency(baseline_p95_ms=1000)))
     for _ in range(20):
         stage.fleet.route("coder").record(ok=True, seconds=9.0)
@@ -296,7 +296,7 @@ def test_a_call_moves_to_the_next_provider_when_the_first_fails_and_every_proces
 
 
 @pytest.mark.parametrize("error", [BadKey("bad key"), Refusal("no"), ValueError("mine")])
-def test_an_error_that_a_person_must_fix_is_not_retried_elsewhere(error: Exception) -> None:
+def test_an_error_that_a_person_must_fix_has_no_fallback(error: Exception) -> None:
     stage = Stage()
     asked: list[Model] = []
 
@@ -350,7 +350,7 @@ def test_a_broken_rule_that_is_reported_halts_the_agent() -> None:
     assert "sk-abc" not in route.why
 
 
-def test_unknown_agents_and_negative_money_are_errors_and_change_nothing() -> None:
+def test_unknown_agents_and_negative_amounts_are_errors_and_change_nothing() -> None:
     stage = Stage()
     with pytest.raises(ValueError, match="no agent 'codr'; did you mean 'coder'"):
         stage.fleet.route("codr")
@@ -366,7 +366,9 @@ def test_unknown_agents_and_negative_money_are_errors_and_change_nothing() -> No
         crew([agent(name="a", owner="x", provider="p", model="m")] * 2)
 
 
-def test_another_configuration_holds_at_once_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
+def test_a_new_configuration_takes_effect_at_once_and_an_invalid_one_changes_nothing(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "switchgear.yaml"
     base = (
         f"store: sqlite:///{tmp_path}/state.db\n"
@@ -439,7 +441,7 @@ def test_watching_changes_no_policy() -> None:
     assert (after.policy, after.circuit.phase) == (judged.policy, Phase.HALF_OPEN)
 
 
-def test_the_package_offers_what_it_names_and_nothing_else() -> None:
+def test_the_module_exports_exactly_its_all() -> None:
     assert fleet_package.Fleet is Fleet
     for name in fleet_package.__all__:
         assert getattr(fleet_package, name).__doc__

@@ -59,7 +59,7 @@ def _received(line: socket.socket) -> bytes:
 
 
 class RawServer:
-    """A server on loopback: `respond` is given the request and the connection, and may be rude."""
+    """A server on loopback: `respond` gets the request and the connection, and may violate the protocol."""
 
     def __init__(self) -> None:
         self.requests: list[bytes] = []
@@ -166,7 +166,7 @@ def test_headers_hold_printable_ascii_only() -> None:
 
 
 class Broken(Command):
-    """A target with a defect: it raises what no target should, for some circuits."""
+    """A target with a defect: it raises an unexpected exception for some circuits."""
 
     __slots__ = ()
 
@@ -175,7 +175,7 @@ class Broken(Command):
             raise UnicodeEncodeError("latin-1", "x", 0, 1, "no")
 
 
-def test_what_a_target_cannot_even_build_is_set_aside_at_once_and_the_rest_continues() -> None:
+def test_a_message_that_a_target_cannot_build_is_set_aside_at_once_and_the_rest_continues() -> None:
     stage, target = Stage(), Broken("true")
     for circuit in ("provider/bad", "provider/good", "provider/bad2", "provider/good2"):
         stage.event(circuit)
@@ -201,7 +201,7 @@ def test_a_message_that_the_server_calls_wrong_is_set_aside_at_once(server: RawS
     assert delivery.pending()[5:] == (1, "the answer was HTTP 422")
 
 
-def test_a_message_that_alone_fails_again_and_again_does_not_block_the_others(
+def test_a_single_message_that_keeps_failing_does_not_block_the_others(
     server: RawServer,
 ) -> None:
     def respond(request: bytes, line: socket.socket) -> None:
@@ -237,7 +237,7 @@ def test_a_server_that_is_down_for_everything_loses_nothing(server: RawServer) -
     assert delivery.run_once() == 2
 
 
-def test_what_is_set_aside_is_bounded_and_counted() -> None:
+def test_messages_that_are_set_aside_are_bounded_and_counted() -> None:
     stage, target = Stage(), Broken("true")
     for number in range(MOST_ASIDE + 5):
         stage.event(f"provider/bad{number}")
@@ -249,7 +249,7 @@ def test_what_is_set_aside_is_bounded_and_counted() -> None:
     assert delivery.pending().aside == 0
 
 
-def test_what_was_set_aside_can_be_sent_again(server: RawServer) -> None:
+def test_messages_that_were_set_aside_can_be_sent_again(server: RawServer) -> None:
     server.respond = lambda _, line: line.sendall(b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")
     stage = Stage()
     stage.event("provider/a")
@@ -262,7 +262,7 @@ def test_what_was_set_aside_can_be_sent_again(server: RawServer) -> None:
     assert delivery.pending().aside == 0
 
 
-def test_what_can_still_not_be_built_does_not_block_what_else_was_set_aside(
+def test_a_message_that_still_cannot_be_built_does_not_block_other_messages_set_aside(
     server: RawServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.respond = lambda _, line: line.sendall(b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n")
@@ -325,7 +325,7 @@ def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) ->
 
 
 def drip(line: socket.socket, head: bytes, closing: threading.Event) -> None:
-    """Send a little now and then, forever: no single wait is long."""
+    """Send bytes slowly, forever: no single wait is long."""
     line.sendall(head)
     while not closing.wait(0.01):
         line.sendall(b"x")
@@ -351,7 +351,7 @@ def test_a_response_that_drips_ends_at_the_deadline(server: RawServer, head: byt
         assert "within 0.3 s" in found.problem
 
 
-def test_a_response_without_an_end_is_taken_by_its_status(server: RawServer) -> None:
+def test_an_endless_response_is_judged_by_its_status(server: RawServer) -> None:
     def respond(_: bytes, line: socket.socket) -> None:
         line.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         while not server.closing.is_set():
@@ -437,7 +437,7 @@ def test_a_url_that_no_request_can_have_is_refused_by_the_configuration(
         load_config(path)
 
 
-def test_a_url_with_signs_beyond_ascii_is_sent_encoded(server: RawServer) -> None:
+def test_a_url_with_non_ascii_characters_is_sent_encoded(server: RawServer) -> None:
     Webhook(server.url + "/ä b?q=ö").send({"id": "x"}, 0.0)
     assert server.requests[0].startswith(b"POST /hook/%C3%A4%20b?q=%C3%B6 HTTP/1.1")
 
@@ -467,7 +467,7 @@ def test_a_desktop_gets_a_popup_without_a_shell(
     ]
 
 
-def test_a_desktop_that_is_not_there_is_reported_and_blocks_nothing(
+def test_a_missing_desktop_is_reported_and_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -506,7 +506,7 @@ def test_a_desktop_that_refuses_a_popup_is_not_tried_again(
         Desktop().send(notice("x"), 0.0)
 
 
-def test_a_command_that_is_not_there_is_named_with_what_to_do() -> None:
+def test_a_missing_command_is_named_with_a_solution() -> None:
     with pytest.raises(NotSent, match="'no-such-program' cannot be started") as caught:
         Command("no-such-program --x").send(notice("x"), 0.0)
     assert "Errno" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Which of the guard's files git would throw away."""
+"""Which files of the guard git would remove."""
 
 import subprocess
 from pathlib import Path

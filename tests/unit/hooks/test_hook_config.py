@@ -23,7 +23,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_without_a_configuration_the_presets_hold(project: Path) -> None:
+def test_without_a_configuration_the_presets_apply(project: Path) -> None:
     known = config_of(str(project))
     assert known.policy_for("op/shell") == preset_policy("operation")
     session = session_policy(preset_policy("stuck"), preset_policy("progress"))
@@ -46,7 +46,7 @@ def test_the_users_rules_come_first(project: Path) -> None:
     assert known.is_configured("rules")
 
 
-def test_absolute_rules_and_protected_paths_of_the_configuration_hold_beside_the_guards(
+def test_rules_and_protected_paths_of_the_configuration_apply_together_with_the_built_in_ones(
     project: Path,
 ) -> None:
     write_config(
@@ -62,7 +62,7 @@ def test_absolute_rules_and_protected_paths_of_the_configuration_hold_beside_the
     assert "deploy/**" in known.protected
 
 
-def test_it_is_read_again_only_when_something_changed(
+def test_the_configuration_is_read_again_only_when_it_changed(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = project / "switchgear.yaml"
@@ -83,9 +83,7 @@ def test_a_configuration_above_the_project_counts_too(project: Path) -> None:
     assert config_of(str(inner)).lease_s == 20.0
 
 
-def test_a_secret_of_the_url_is_not_written_down(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_of_the_url_is_not_saved(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_PASSWORD", "hunter22")
     write_config(project / "switchgear.yaml", "store: redis://:${REDIS_PASSWORD}@localhost/0\n")
     assert config_of(str(project)).store == "redis://:hunter22@localhost/0"
@@ -93,7 +91,7 @@ def test_a_secret_of_the_url_is_not_written_down(
     assert "hunter22" not in (project / ".switchgear" / "hooks.json").read_text()
 
 
-def test_variables_of_the_environment_hold(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_the_environment_apply(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHGEAR_STORE", "redis://elsewhere")
     monkeypatch.setenv("SWITCHGEAR_STORY", "S-7")
     known = config_of(str(project))
@@ -106,7 +104,7 @@ def test_variables_of_the_environment_hold(project: Path, monkeypatch: pytest.Mo
     assert config_of(str(project)).lease_s == 30.0
 
 
-def test_a_configuration_that_cannot_be_read_leaves_the_last_one(
+def test_an_unreadable_configuration_leaves_the_last_one_in_effect(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = project / "own" / "switchgear" / "switchgear.yaml"
@@ -148,7 +146,7 @@ def test_an_invalid_compiled_file_is_rebuilt(project: Path, text: str) -> None:
     assert json.loads(place.read_text())["format"] == module.FORMAT
 
 
-def test_a_link_in_its_place_is_not_followed(project: Path) -> None:
+def test_a_link_in_place_of_the_compiled_file_is_not_followed(project: Path) -> None:
     config_of(str(project))
     place = project / ".switchgear" / module.COMPILED_NAME
     forged = project / "forged.json"
@@ -183,7 +181,7 @@ def test_a_changed_policy_applies_from_then_on(tmp_path: Path) -> None:
     assert agent.hear(before("Bash", push, "t3")).action == "deny"
 
 
-def test_what_was_read_is_kept_until_the_file_changes(
+def test_a_configuration_is_cached_until_the_file_changes(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config_of(str(project))
@@ -212,7 +210,7 @@ def test_what_was_read_is_kept_until_the_file_changes(
     assert config_of(str(project)).on_trouble == "refuse", "what others wrote is compiled anew"
 
 
-def test_kept_configurations_are_few(tmp_path: Path) -> None:
+def test_the_number_of_cached_configurations_is_bounded(tmp_path: Path) -> None:
     for number in range(module.MAX_CACHED + 3):
         folder = tmp_path / str(number)
         (folder / ".git").mkdir(parents=True)

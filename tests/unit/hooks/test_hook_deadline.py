@@ -61,7 +61,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def busy(project: Path) -> Iterator[sqlite3.Connection]:
-    """The store, locked by somebody who does not let go."""
+    """The store, locked by another process."""
     with closing(sqlite3.connect(project / ".switchgear" / "state.db")) as db:
         db.isolation_level = None
         db.execute("BEGIN IMMEDIATE")
@@ -87,7 +87,7 @@ def test_a_busy_store_is_waited_for_until_the_deadline_and_the_call_is_refused(
 
 
 @pytest.mark.usefixtures("busy")
-def test_what_has_been_done_already_is_not_refused(project: Path) -> None:
+def test_an_event_after_a_tool_is_not_refused_at_the_deadline(project: Path) -> None:
     code, out, _ = hook(project, after(), 0.2)
     assert code == 0
     told = json.loads(out)
@@ -96,7 +96,7 @@ def test_what_has_been_done_already_is_not_refused(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_rule_refuses_though_the_store_is_busy(project: Path) -> None:
+def test_a_rule_refuses_although_the_store_is_busy(project: Path) -> None:
     write_config(project / "switchgear.yaml", "hooks: {on_trouble: admit}\n")
     code, out, _ = hook(project, before("Bash", {"command": "rm -rf /etc"}), 0.2)
     told = json.loads(out)["hookSpecificOutput"]
@@ -104,7 +104,7 @@ def test_a_rule_refuses_though_the_store_is_busy(project: Path) -> None:
     assert "rule deletes/outside: /etc" in told["permissionDecisionReason"]
 
 
-def test_input_that_cannot_be_read_is_answered_in_time_and_counted_as_well(
+def test_unreadable_input_is_answered_in_time_and_counted(
     project: Path, busy: sqlite3.Connection
 ) -> None:
     code, out, err = hook(project, b"{", 0.2)
@@ -119,14 +119,14 @@ def test_input_that_cannot_be_read_is_answered_in_time_and_counted_as_well(
 
 
 @pytest.mark.usefixtures("busy")
-def test_news_that_another_process_is_reading_are_not_waited_for(project: Path) -> None:
+def test_a_log_of_undecided_calls_in_use_does_not_delay_a_hook(project: Path) -> None:
     with (project / ".switchgear" / SPILL).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert "deny" in hook(project, before(), 0.2)[1]
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_one_answers_the_hook_or_the_deadline(
+def test_either_the_hook_or_the_deadline_answers(
     monkeypatch: pytest.MonkeyPatch, *, in_time: bool
 ) -> None:
     over, threads, late = threading.Event(), [], []

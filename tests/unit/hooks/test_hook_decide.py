@@ -80,7 +80,7 @@ def hold(agent: Guarded, key: str, mode: Mode = Mode.HELD_OPEN) -> None:
     agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())
 
 
-def test_what_was_granted_is_given_back_when_another_circuit_refuses(tmp_path: Path) -> None:
+def test_permits_are_returned_when_another_circuit_refuses(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, PROBING)
     agent.call("Bash", PUSH, "t1", error="Exit code 1\nrejected")
     assert (agent.phase("story/S-1"), agent.phase("session/s1")) == ("open", "open")
@@ -110,7 +110,7 @@ def test_parallel_tools_are_one_probe_of_their_session(tmp_path: Path) -> None:
     assert agent.phase("session/s1") == "closed"
 
 
-def test_the_end_of_a_turn_gives_probes_back(tmp_path: Path) -> None:
+def test_the_end_of_a_turn_returns_probes(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, PROBING)
     agent.call("Bash", PUSH, "t1", error="Exit code 1\nrejected")
     agent.clock.advance(10.0)
@@ -120,7 +120,7 @@ def test_the_end_of_a_turn_gives_probes_back(tmp_path: Path) -> None:
     assert (probes(agent, "story/S-1"), probes(agent, "session/s1")) == (0, 0)
 
 
-def test_a_story_that_refuses_stops_the_agent(tmp_path: Path) -> None:
+def test_a_task_circuit_that_refuses_stops_the_agent(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, PROBING)
     hold(agent, "story/S-1")
     refused = agent.hear(before("Bash", PUSH, "t9"))
@@ -222,7 +222,7 @@ def test_a_hint_that_no_event_could_carry_comes_before_the_next_call(tmp_path: P
 # Sub-agents
 
 
-def test_a_sub_agent_has_a_circuit_of_its_own(agent: Guarded) -> None:
+def test_a_sub_agent_has_its_own_circuit(agent: Guarded) -> None:
     agent.hear(before("Task", {"prompt": "look"}, "p1"))
     agent.hear(before("Read", {"file_path": "a"}, "c1", agent_id="a1"))
     agent.hear(after("Read", {"file_path": "a"}, "c1", agent_id="a1"))
@@ -305,7 +305,7 @@ def test_a_call_whose_end_is_only_in_the_batch_event_is_recorded(agent: Guarded)
     assert agent.totals("session/s1").failed == 1
 
 
-def test_a_lost_end_does_not_hold_up_what_comes_after(agent: Guarded) -> None:
+def test_a_lost_end_of_a_call_does_not_delay_later_steps(agent: Guarded) -> None:
     agent.hear(before(call="lost"))
     for number in range(4):
         agent.call("Read", {"file_path": f"{number}"}, f"r{number}")
@@ -358,7 +358,7 @@ def test_open_calls_are_bounded(agent: Guarded) -> None:
     assert len(note) < 40_000
 
 
-def test_the_end_of_a_turn_ends_what_was_open(agent: Guarded) -> None:
+def test_the_end_of_a_turn_closes_all_open_calls(agent: Guarded) -> None:
     agent.hear(before(call="lost"))
     agent.hear(claude("Stop"))
     agent.clock.advance(1e5)
@@ -474,7 +474,7 @@ def test_three_sub_agents_that_fail_open_the_circuit_and_the_next_is_refused(
     assert "agent_spawn" in ruling.text
 
 
-def test_a_command_that_fails_is_no_failure_of_the_rules(tmp_path: Path) -> None:
+def test_a_command_that_fails_is_not_a_failure_of_the_rules(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, "agents: {coder: {owner: ana, provider: p, model: m}}\n")
     assert agent.known.is_configured("rules"), "a fleet guards its rules"
     agent.call("Bash", {"command": "make test"}, "t1", error="Exit code 2")

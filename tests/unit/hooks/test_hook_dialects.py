@@ -48,7 +48,7 @@ def test_a_call_of_claude_code_is_read_before_and_after() -> None:
     assert (facts.ok, facts.error) == (False, "Exit code 2\nno such file")
 
 
-def test_an_interrupted_call_is_no_evidence() -> None:
+def test_an_interrupted_call_is_not_evidence() -> None:
     assert read("claude-code", failed(is_interrupt=True)).ok is None
     assert read("claude-code", after(result={"interrupted": True})).ok is None
 
@@ -125,7 +125,7 @@ def test_pi_and_opencode_are_read_as_their_plugins_pass_them_on() -> None:
     ],
 )
 @pytest.mark.parametrize("agent", AGENTS)
-def test_what_lacks_a_field_is_bad_input_and_nothing_else(agent: str, data: Any) -> None:
+def test_an_event_that_lacks_a_field_is_bad_input(agent: str, data: Any) -> None:
     with pytest.raises(BadInput):
         read(agent, data)
 
@@ -171,7 +171,7 @@ def test_codex_is_denied_without_continue_and_interrupted() -> None:
     assert not dialect.write(stop("enough", whole=False), child).interrupt
 
 
-def test_what_codex_printed_after_a_tool_is_not_replaced() -> None:
+def test_the_output_of_a_tool_of_codex_is_not_replaced() -> None:
     assert written("codex", after(), warn("careful")) == {}
     assert "PostToolUse" not in dialect_of("codex").warns
 
@@ -196,7 +196,7 @@ def test_qwen_is_denied_and_interrupted_and_warned_after_a_tool() -> None:
 
 
 @pytest.mark.parametrize(("agent", "data"), [("pi", PI_BEFORE), ("opencode", OPENCODE_BEFORE)])
-def test_plugins_are_given_the_ruling_as_it_is(agent: str, data: Any) -> None:
+def test_plugins_receive_the_ruling_unchanged(agent: str, data: Any) -> None:
     assert written(agent, data, stop("enough"))["action"] == "stop"
     assert written(agent, data, allow())["action"] == "allow"
 

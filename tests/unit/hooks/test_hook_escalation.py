@@ -1,4 +1,4 @@
-"""Help and time through the hooks: hints and warnings come once, help is called, time ends."""
+"""Escalation and time limits through the hooks: hints and warnings come once, agents take over, time ends."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ READ = {"file_path": "a.py"}
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Guarded:
-    """An agent that is judged by its stuck score alone: the ledger would be faster."""
+    """An agent that is evaluated by its stuck score alone: the progress detectors would trip earlier."""
     return Guarded(tmp_path, "interventions: {progress: false}\n")
 
 
@@ -53,7 +53,7 @@ def test_a_file_that_changes_restarts_the_escalation(agent: Guarded) -> None:
     assert len(hinted) == 1
 
 
-def test_a_run_that_watches_its_agent_is_left_to_step_in(
+def test_a_run_that_watches_its_agent_takes_the_step_itself(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WATCHED_VARIABLE, "1")
@@ -85,7 +85,7 @@ def test_the_first_hook_of_a_session_requests_a_watcher_and_no_other_does(agent:
 
 
 def said(agent: Guarded, *at_s: float) -> list[str]:
-    """What the agent is told at these times, in seconds since its first call."""
+    """The texts that the agent receives at these times, in seconds since its first call."""
     start_s, heard = agent.clock(), []
     for number, at in enumerate(at_s):
         agent.clock.advance(start_s + at - agent.clock())
@@ -122,7 +122,7 @@ def test_the_hooks_of_a_runs_agent_use_the_time_of_the_run(
 
 
 @pytest.mark.parametrize("told", ["", "soon", "1 2 3", "5 0", "nan"])
-def test_a_time_that_cannot_be_read_is_none(
+def test_an_unreadable_time_limit_is_ignored(
     agent: Guarded, monkeypatch: pytest.MonkeyPatch, told: str
 ) -> None:
     monkeypatch.setenv(TIME_VARIABLE, told)

@@ -67,7 +67,7 @@ def test_agents_are_identified_by_their_command_line(agent: str, words: list[str
         ["/sbin/init"],
     ],
 )
-def test_no_other_process_is_taken_for_the_agent(words: list[str]) -> None:
+def test_no_other_process_is_identified_as_the_agent(words: list[str]) -> None:
     assert not is_agent("codex", words)
 
 
@@ -94,7 +94,7 @@ def test_an_agent_that_no_output_stops_is_interrupted(tmp_path: Path) -> None:
     assert '"permissionDecision": "deny"' in done.stdout, "the deny was written before"
 
 
-def test_what_a_headless_agent_writes_next_to_its_log_does_not_replace_our_text(
+def test_the_output_of_a_headless_agent_does_not_overwrite_the_text_of_the_hook(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"

@@ -38,7 +38,7 @@ def said(folder: Path, call: str, thought: str) -> str:
 
 
 def stand_still(agent: Guarded, steps: range, **more: Any) -> list[Ruling]:
-    """Steps of one thought in new words: other pages of the same file, in which nothing is new."""
+    """Steps with one thought in new words: other pages of the same file, without new information."""
     heard: list[Ruling] = []
     for n in steps:
         call, thought = f"t{n}", THOUGHTS[n % len(THOUGHTS)]
@@ -90,7 +90,7 @@ def test_one_incident_takes_one_step_although_score_and_progress_see_it(agent: G
     assert steps[3:6] == [1, 1, 1], f"{steps}: nudged, and then left alone for a while"
 
 
-def test_new_files_pay_back_and_undoing_them_does_not(agent: Guarded) -> None:
+def test_new_files_reduce_the_score_and_undoing_them_does_not(agent: Guarded) -> None:
     file = agent.folder / "a.py"
 
     def edit(n: int, text: str) -> str | None:
@@ -110,7 +110,7 @@ def test_new_files_pay_back_and_undoing_them_does_not(agent: Guarded) -> None:
     assert again == one
 
 
-def test_a_sub_agent_has_a_progress_score_of_its_own(agent: Guarded) -> None:
+def test_a_sub_agent_has_its_own_progress_score(agent: Guarded) -> None:
     stand_still(agent, range(60), agent_id="sub")
     assert agent.phase("session/s1/agent/sub") == "open"
     assert agent.phase("session/s1") == "closed"
@@ -118,7 +118,7 @@ def test_a_sub_agent_has_a_progress_score_of_its_own(agent: Guarded) -> None:
     assert stand_still(agent, range(50, 52), agent_id="sub")[-1].action == "stop"
 
 
-def test_it_can_be_switched_off(tmp_path: Path) -> None:
+def test_the_progress_detectors_can_be_switched_off(tmp_path: Path) -> None:
     agent = Guarded(tmp_path, "interventions: {progress: false}\n")
     assert {ruling.action for ruling in stand_still(agent, range(15))} == {"allow"}
     kinds = {detector.kind for detector in agent.known.policy_for("session/s1").detectors}
@@ -135,7 +135,9 @@ def test_a_configured_policy_applies_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.HELD_CLOSED])
-def test_no_step_is_taken_where_an_operator_lets_it_continue(agent: Guarded, mode: Mode) -> None:
+def test_no_step_is_taken_if_an_operator_lets_the_session_continue(
+    agent: Guarded, mode: Mode
+) -> None:
     order = Override("ada", "look first", mode=mode)
     key = "session/s1"
     agent.store.apply(key, agent.known.policy_for(key), order, agent.clock())
@@ -180,7 +182,7 @@ def pytest_says(*failing: str) -> str:
 
 
 def book(agent: Guarded, kind: str) -> Any:
-    """What a debt of the ledger remembers."""
+    """The memory of a progress detector."""
     found = agent.store.get("session/s1")
     assert found is not None
     policy = agent.known.policy_for("session/s1")

@@ -1,4 +1,4 @@
-"""The guarded cannot unguard themselves: attempts through any tool are refused and reported."""
+"""Guarded agents cannot remove their guard: attempts through any tool are refused and reported."""
 
 import os
 import subprocess

@@ -60,7 +60,7 @@ def test_a_hook_waits_for_the_result_of_a_running_compilation(
     assert [known.lease_s for known in found] == [60]
 
 
-def test_a_configuration_that_cannot_be_read_is_not_read_by_each(
+def test_an_unreadable_configuration_is_not_read_by_every_hook(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "switchgear.yaml").unlink()
@@ -120,7 +120,7 @@ def test_a_change_that_only_a_watcher_saw_is_reported_by_the_next_hook(project: 
 
 
 @pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"])
-def test_another_home_of_the_same_project_is_no_tampering(
+def test_a_different_home_folder_of_the_same_project_is_not_tampering(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """A container that mounts the project, or `sudo`."""
@@ -153,14 +153,14 @@ def test_a_configuration_that_changes_while_it_is_read_takes_effect_at_the_next_
     assert hook_config.config_of(str(project)).lease_s == 80
 
 
-def test_a_file_that_is_only_touched_is_no_change(project: Path) -> None:
+def test_a_file_that_is_only_touched_is_unchanged(project: Path) -> None:
     hear(project, before())
     os.utime(project / "switchgear.yaml", (1, 1))
     hear(project, after())
     assert changes(project) == []
 
 
-def test_hooks_that_are_taken_out_are_reported(project: Path) -> None:
+def test_removed_hooks_are_reported(project: Path) -> None:
     settings = project / ".claude" / "settings.json"
     settings.parent.mkdir()
     agent = HOOKED["claude-code"]
@@ -176,7 +176,7 @@ def test_hooks_that_are_taken_out_are_reported(project: Path) -> None:
     assert told.startswith(f"{settings} no longer has a hook of Switchgear")
 
 
-def test_hooks_that_an_operator_takes_out_are_no_change_under_the_hooks(
+def test_hooks_that_an_operator_removes_are_not_tampering(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
@@ -188,7 +188,7 @@ def test_hooks_that_an_operator_takes_out_are_no_change_under_the_hooks(
     assert changes(project) == []
 
 
-def test_an_edit_that_waits_for_trust_is_reported_as_that(project: Path) -> None:
+def test_an_edit_that_waits_for_trust_is_reported_as_such(project: Path) -> None:
     hear(project, before())
     (project / "switchgear.yaml").write_text("hooks: {lease_s: 61}\n")
     hear(project, before(call="t2"))

@@ -1,4 +1,4 @@
-"""Hooks over HTTP: the same answers, for this machine and this user alone."""
+"""Hooks over HTTP: the same answers, for this machine and this user only."""
 
 import http.client
 import json
@@ -68,14 +68,14 @@ def test_a_hook_is_answered_and_recorded(server: HookServer) -> None:
     assert found.circuit.totals.succeeded == 1
 
 
-def test_a_refusal_is_the_agents_own(server: HookServer) -> None:
+def test_a_refusal_has_the_format_of_the_agent(server: HookServer) -> None:
     status, told = ask(server, raw(before("Bash", {"command": "switchgear reset x"})))
     assert status == 200
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 def undecided(server: HookServer, agent: str = "claude-code") -> list[str]:
-    """What is told of calls that could not be decided."""
+    """The reported calls that could not be decided."""
     store = SqliteStore(Path(server.root) / ".switchgear" / "state.db")
     found = store.get(f"hooks/{agent}")
     told = [entry.event for entry in store.events() if entry.event.kind == "undecided"]
@@ -141,7 +141,7 @@ def test_a_store_that_cannot_be_reached_is_reported_over_http_too(
 
 
 def is_refused(told: Any, agent: str = "claude-code") -> bool:
-    """Whether the agent does not make the call that this is the answer to."""
+    """Whether the answer makes the agent drop the call."""
     if agent in {"opencode", "pi"}:
         return bool(told["action"] == "deny")
     return bool(told["decision"] == ("deny" if agent == "gemini" else "block") and told["reason"])
@@ -161,7 +161,7 @@ def test_nothing_is_decided_without_the_token(server: HookServer, header: str) -
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"x" * 300_000, b'{"a":1}']
 )
-def test_what_has_no_token_and_cannot_be_read_is_refused(
+def test_unreadable_input_without_a_token_is_refused(
     server: HookServer, agent: str, body: bytes
 ) -> None:
     status, told = ask(server, body, f"/hooks/{agent}", Authorization="Bearer wrong")
@@ -189,7 +189,7 @@ def test_requests_of_web_pages_are_refused(server: HookServer) -> None:
 
 
 @pytest.mark.parametrize("length", ["many", "9" * 40, "-1", "1e3", "\uff10"])
-def test_what_has_no_length_is_refused_unread(server: HookServer, length: str) -> None:
+def test_a_request_without_a_length_is_refused_unread(server: HookServer, length: str) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S) as line:
         head = f"POST /hooks/claude-code HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
         head += f"Authorization: Bearer {TOKEN}\r\nContent-Length: {length}\r\n\r\n"
@@ -209,7 +209,7 @@ def test_a_call_to_another_path_is_refused(server: HookServer, path: str) -> Non
     assert "the path must be /hooks/" in told["reason"]
 
 
-def test_other_paths_are_not_there(server: HookServer) -> None:
+def test_other_paths_are_not_found(server: HookServer) -> None:
     assert ask(server, None, "/hooks/codex", "GET")[0] == 404
     assert ask(server, None, "/health", "GET", Authorization="Bearer wrong")[0] == 401
 
@@ -227,7 +227,7 @@ def test_a_defect_of_the_server_refuses_the_call(
     assert "AssertionError: a defect" in told["reason"]
 
 
-def test_what_is_done_after_a_decision_cannot_change_the_answer(
+def test_work_after_a_decision_cannot_change_the_answer(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> Any:
@@ -240,7 +240,7 @@ def test_what_is_done_after_a_decision_cannot_change_the_answer(
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-def test_its_health_can_be_queried(server: HookServer) -> None:
+def test_the_health_of_the_hook_server_can_be_queried(server: HookServer) -> None:
     status, told = ask(server, None, "/health", "GET")
     assert (status, told["ok"], told["root"]) == (200, True, server.root)
 
@@ -255,16 +255,16 @@ def test_a_connection_is_used_again(server: HookServer) -> None:
     connection.close()
 
 
-def test_it_listens_on_this_machine_only(server: HookServer) -> None:
+def test_the_hook_server_listens_on_this_machine_only(server: HookServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
 
 
-def test_a_server_without_a_token_is_not_made(tmp_path: Path) -> None:
+def test_a_server_without_a_token_cannot_be_created(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="token is empty"):
         HookServer(str(tmp_path), "", open_store)
 
 
-def test_a_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
+def test_a_token_is_created_once_and_kept_private(tmp_path: Path) -> None:
     place = tmp_path / "deep" / "serve.token"
     token = read_or_create_token(str(place))
     assert len(token) >= 32
@@ -272,7 +272,7 @@ def test_a_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
     assert read_or_create_token(str(place)) == token
 
 
-def test_a_port_that_is_taken_is_a_sentence(
+def test_a_port_in_use_is_reported_in_a_sentence(
     server: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(server.root)

@@ -29,7 +29,7 @@ WORKS = CheckResult(Notes(works=True), next_check_s=5.0)
 
 
 class Walk:
-    """Rounds over looks that are given, and what they did."""
+    """Rounds over given session checks, and their effects."""
 
     def __init__(self, **looks: CheckResult | Exception) -> None:
         self.looks = looks
@@ -53,7 +53,7 @@ class Walk:
         return found
 
     def at(self, now_s: float) -> list[str]:
-        """Whom a round at this time looks at."""
+        """The sessions that a round at this time checks."""
         self.seen = []
         self.checks.start_due(now_s)
         thread = self.checks._thread
@@ -76,7 +76,7 @@ def test_a_session_that_is_over_is_no_longer_checked() -> None:
     assert walk.at(1e9) == []
 
 
-def test_the_trouble_of_one_session_is_not_that_of_another() -> None:
+def test_an_error_of_one_session_does_not_affect_another() -> None:
     walk = Walk(a=OSError("gone"), b=WORKS)
     walk.checks.add("a")
     walk.checks.add("b")
@@ -92,7 +92,7 @@ def test_the_escalation_agent_is_started_with_the_evidence() -> None:
     assert walk.helped == [("a", "what is known")]
 
 
-def test_sessions_are_looked_for_now_and_then() -> None:
+def test_sessions_are_searched_at_intervals() -> None:
     walk = Walk(a=WORKS, b=WORKS)
     walk.found = ["a"]
     assert walk.at(0.0) == ["a"]
@@ -113,7 +113,7 @@ def test_a_store_that_cannot_be_read_is_read_again() -> None:
 
 
 def session(agent: Guarded, silent_s: float, root: str | None = None, **noted: Any) -> CheckResult:
-    """A look at a session that worked, and was silent then."""
+    """Check a session that worked and then was silent."""
     agent.call("Bash", {"command": "make"})
     agent.hear(batch(("Bash", {"command": "make"}, "t")))
 
@@ -131,7 +131,7 @@ def notes_of(agent: Guarded) -> Notes:
 
 
 def stuck_and_only_told(folder: Path, config: str = "") -> Guarded:
-    """An agent that repeats itself and then is silent, seen by who only looks on."""
+    """An agent that repeats itself and then is silent, checked by a watcher that takes no step."""
     careful = 'circuits: [{match: "progress/*", policy: careful}]\n'  # six equal calls alone go on
     agent = Guarded(folder, config + careful)
     for number in range(6):
@@ -161,22 +161,22 @@ def test_a_silence_without_another_watcher_is_recorded(agent: Guarded) -> None:
     assert 0.7 < silence(agent) < 0.8
 
 
-def test_a_session_whose_watcher_lives_is_left_to_it(agent: Guarded) -> None:
+def test_a_session_with_a_live_watcher_is_not_checked(agent: Guarded) -> None:
     assert session(agent, 90.0, watcher=os.getpid()).ends
     assert silence(agent) == 0.0
 
 
-def test_a_session_whose_watcher_is_gone_is_looked_at(agent: Guarded) -> None:
+def test_a_session_whose_watcher_ended_is_checked(agent: Guarded) -> None:
     assert not session(agent, 90.0, watcher=2**22 + 1).ends
     assert silence(agent) > 0.7
 
 
-def test_a_watcher_on_another_host_is_not_looked_for_here(agent: Guarded) -> None:
+def test_a_session_watched_on_another_host_is_not_checked(agent: Guarded) -> None:
     assert session(agent, 90.0, watcher=2**22 + 1, host="elsewhere").ends
     assert silence(agent) == 0.0
 
 
-def test_a_session_without_a_watcher_on_another_host_is_looked_at(agent: Guarded) -> None:
+def test_a_session_of_another_host_without_a_watcher_is_checked(agent: Guarded) -> None:
     assert not session(agent, 90.0, watcher=0, host="elsewhere").ends
     assert silence(agent) > 0.7
 
@@ -198,7 +198,7 @@ def test_session_checks_leave_the_interrupt_to_the_watcher(agent: Guarded) -> No
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_only_sessions_of_the_project_are_looked_at_where_one_is_named(
+def test_only_sessions_of_the_named_project_are_checked(
     agent: Guarded, tmp_path: Path, *, own: bool
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -248,7 +248,7 @@ def test_an_agent_without_events_for_an_hour_counts_as_ended(agent: Guarded) -> 
     assert silence(agent) == 0.0
 
 
-def test_a_silence_that_may_last_for_hours_is_recorded_for_as_long(tmp_path: Path) -> None:
+def test_a_silence_limit_of_hours_is_watched_for_as_long(tmp_path: Path) -> None:
     agent = Guarded(
         tmp_path,
         "circuits: [{match: session/*, policy: {detectors: [silence: {limit_s: 7200}]}}]\n",
@@ -263,7 +263,7 @@ def test_a_silence_that_may_last_for_hours_is_recorded_for_as_long(tmp_path: Pat
     assert check_unwatched_session(agent.store, "s1", policy).ends
 
 
-def test_sessions_at_work_are_known_by_their_circuits(agent: Guarded) -> None:
+def test_active_sessions_are_found_by_their_circuits(agent: Guarded) -> None:
     session(agent, 1.0)
     agent.store.apply(
         "session/s1/agent/a", agent.known.policy_for("session/x"), Record(Signal()), 1e9

@@ -1,4 +1,4 @@
-"""The note of a session: silence, warnings and hints that come once, rungs and what they mean."""
+"""The note of a session: silence, warnings and hints that come once, and escalation steps."""
 
 from typing import Any, cast
 
@@ -43,7 +43,7 @@ def test_notes_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "5", '{"pending": 7}', '{"warned": 1}'])
-def test_what_cannot_be_read_is_a_session_of_which_nothing_is_known(text: str | None) -> None:
+def test_an_unreadable_note_is_an_unknown_session(text: str | None) -> None:
     assert Notes.load(text) == Notes()
 
 
@@ -62,18 +62,18 @@ def test_an_agent_that_waits_for_input_is_not_silent() -> None:
 
 
 def running(notes: Notes, *until_s: float) -> Notes:
-    """The notes with calls in progress that are given up at these times."""
+    """Notes with open calls whose leases end at these times."""
     calls = [OpenCall(str(end_s), "", "Bash", "shell", 0, 10.0, end_s, {}) for end_s in until_s]
     return notes._replace(more=open_calls.dump(CallsState(tuple(calls))))
 
 
-def test_a_tool_that_is_running_is_no_silence_until_its_end_must_have_been_lost() -> None:
+def test_a_running_tool_is_not_silence_until_its_lease_ends() -> None:
     building = running(at_work(10.0), 1810.0)
     assert silence_s(building, 1809.0) == 0.0
     assert silence_s(building, 1810.0) == 1800.0
 
 
-def test_of_two_tools_at_once_the_other_still_runs() -> None:
+def test_the_end_of_one_of_two_tools_leaves_the_other_running() -> None:
     assert silence_s(running(at_work(10.0), 100.0, 1810.0), 500.0) == 0.0
 
 
@@ -236,7 +236,7 @@ def test_measured_progress_restarts_the_escalation_at_the_first_step() -> None:
         (Notes(ended=True), True, "ended"),
     ],
 )
-def test_a_session_has_one_state_in_words(notes: Notes, *, opened: bool, state: str) -> None:
+def test_a_session_has_one_named_state(notes: Notes, *, opened: bool, state: str) -> None:
     store = MemoryStore()
     if opened:
         tripped(store)
@@ -317,7 +317,7 @@ def test_a_session_that_is_over_or_unknown_needs_no_watcher() -> None:
     assert session_check.check_watched_session(store, "s1", POLICY, PLAN).ends
 
 
-def test_the_reason_of_a_stop_is_whole_and_without_what_only_the_agent_reads() -> None:
+def test_the_reason_of_a_stop_is_complete_and_without_instructions_for_the_agent() -> None:
     changes = (f"/home/ada/{'x' * 150} was changed during a tool call, and the text is in /aside",)
     sent: list[str] = []
 

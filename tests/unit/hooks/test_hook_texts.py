@@ -15,7 +15,7 @@ TEN = 36_000.0 - 9 * 3600
 
 @pytest.fixture(autouse=True)
 def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """People read times of their own zone."""
+    """Set the local time zone."""
     monkeypatch.setenv("TZ", "JST-9")
     time.tzset()
     yield
@@ -60,7 +60,7 @@ def test_a_latched_circuit_announces_no_retry() -> None:
     assert "[Wait for reset]     - It stays open until it is reset" in block
 
 
-def test_a_circuit_that_is_tested_or_held_reports_it() -> None:
+def test_a_half_open_or_held_circuit_is_shown_as_such() -> None:
     circuit = Circuit("op/git", (), phase=Phase.HALF_OPEN)
     half_open = messages.circuit_tripped(circuit, TEN)
     assert "Failures: none counted\nState: HALF-OPEN (the next call is a test)" in half_open

@@ -90,7 +90,7 @@ def test_a_call_that_is_not_in_the_transcript_has_no_known_thought() -> None:
         b'{"type":"gemini","content":"\xff\xfe  "',
     ],
 )
-def test_what_gemini_never_writes_is_unknown(line: bytes, tmp_path: Path) -> None:
+def test_missing_thoughts_of_gemini_are_unknown(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_bytes(line + b"\n")
     assert thought_of("gemini", path) is None

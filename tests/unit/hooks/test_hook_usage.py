@@ -108,7 +108,7 @@ def context(agent: Guarded, key: str = "session/s1") -> float:
     return float(burn.used)
 
 
-def test_an_answer_is_charged_to_the_session_and_to_its_story(agent: Guarded, said: Said) -> None:
+def test_an_answer_is_charged_to_the_session_and_to_its_task(agent: Guarded, said: Said) -> None:
     said.add(claude_line("m1", 1_000, 20))
     step(agent, said, "t1")
     assert cost(agent) == 3_300, "1,000 at $3 and 20 at $15 a million"
@@ -129,7 +129,7 @@ def test_an_answer_in_several_lines_is_charged_once_and_for_its_last_count(
     assert cost(agent, "story/S-1") == 3_300
 
 
-def test_a_line_that_is_not_whole_yet_is_read_when_it_is(agent: Guarded, said: Said) -> None:
+def test_an_incomplete_line_is_read_when_it_is_complete(agent: Guarded, said: Said) -> None:
     text = json.dumps(claude_line("m1", 1_000, 20))
     said.path.write_text(text[:80])
     step(agent, said, "t1")
@@ -154,7 +154,7 @@ def test_usage_from_before_the_session_was_guarded_is_not_charged(
     assert cost(agent) == 3_300
 
 
-def test_a_story_that_is_used_up_stops_the_agent(agent: Guarded, said: Said) -> None:
+def test_an_exhausted_task_budget_stops_the_agent(agent: Guarded, said: Said) -> None:
     for n in range(2):
         said.add(claude_line(f"m{n}", 1_000, 20))
         step(agent, said, f"t{n}")
@@ -163,7 +163,7 @@ def test_a_story_that_is_used_up_stops_the_agent(agent: Guarded, said: Said) -> 
     assert "story/S-1" in refused.text
 
 
-def test_the_cache_has_prices_of_its_own(agent: Guarded, said: Said) -> None:
+def test_the_cache_has_its_own_prices(agent: Guarded, said: Said) -> None:
     usage = {"cache_read_input_tokens": 1_000, "cache_creation_input_tokens": 1_000}
     said.add(claude_line("m1", 1_000, 0, usage=usage))
     step(agent, said, "t1")
@@ -263,7 +263,7 @@ def test_a_model_without_a_price_is_reported_once_and_never_free(
         ["usage"],
     ],
 )
-def test_lines_that_make_no_sense_are_no_usage(agent: Guarded, said: Said, line: Any) -> None:
+def test_invalid_lines_are_not_usage(agent: Guarded, said: Said, line: Any) -> None:
     with said.path.open("ab") as file:
         file.write(b'\xff"usage"\n{"usage": \n' + json.dumps(line).encode() + b' "usage"\n')
         file.write(json.dumps(line).encode() + b"\n")
@@ -271,7 +271,7 @@ def test_lines_that_make_no_sense_are_no_usage(agent: Guarded, said: Said, line:
     assert cost(agent) == 0
 
 
-def test_only_the_end_of_what_is_new_is_read(
+def test_only_the_end_of_new_content_is_read(
     agent: Guarded, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hook_protocol, "MAX_NEW_BYTES", 600)

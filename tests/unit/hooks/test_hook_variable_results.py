@@ -60,7 +60,7 @@ def test_a_command_of_gemini_with_another_process_id_is_the_same_again(tmp_path:
 
 
 def test_the_output_of_gemini_still_counts(tmp_path: Path) -> None:
-    """What Gemini CLI writes around every output is no resemblance."""
+    """The frame that Gemini CLI writes around every output does not count as resemblance."""
 
     def result(n: int) -> dict[str, str]:
         return {"llmContent": gemini(n)["llmContent"].replace("main", WORDS[n])}
@@ -95,7 +95,7 @@ def found(names: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("steps", "is_nudged"), [(12, False), (30, True)])
-def test_searches_of_claude_that_find_nothing_are_noticed(
+def test_searches_of_claude_that_find_nothing_are_detected(
     tmp_path: Path, steps: int, is_nudged: bool
 ) -> None:
     rulings = calls(
@@ -123,7 +123,7 @@ def test_commands_of_claude_that_have_nothing_to_print_continue(tmp_path: Path) 
     assert nudged_at(rulings) is None
 
 
-def test_a_failing_check_with_a_long_output_is_no_failure_of_the_shell(tmp_path: Path) -> None:
+def test_a_failing_check_with_a_long_output_is_not_a_failure_of_the_shell(tmp_path: Path) -> None:
     agent = Guarded(tmp_path)
     for n, word in enumerate(WORDS[:6]):
         agent.hear(before("Bash", {"command": f"pytest {word}"}, f"t{n}"))
@@ -133,7 +133,7 @@ def test_a_failing_check_with_a_long_output_is_no_failure_of_the_shell(tmp_path:
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_a_command_of_codex_that_fails_with_another_identifier_is_noticed(
+def test_a_command_of_codex_that_fails_with_another_identifier_is_detected(
     tmp_path: Path, is_same: bool
 ) -> None:
     agent, rulings = Guarded(tmp_path, agent="codex"), list[Ruling]()

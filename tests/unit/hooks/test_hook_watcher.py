@@ -47,7 +47,7 @@ OVER = CheckResult(WORKS._replace(ended=True))
 
 
 def visits(agent: FakeAgent, *looks: CheckResult | Exception) -> tuple[str, list[str], float]:
-    """Why a session with these looks is no longer watched, the help it got, and when that was."""
+    """Why a session with these checks is no longer watched, the escalation agent it got, and when."""
     left, helped, now_s = list(looks), list[str](), 0.0
 
     def look(_: WatchedSession) -> CheckResult:
@@ -143,11 +143,11 @@ def test_a_watcher_is_started_where_there_is_none(
     assert session.needs_watcher(Notes(watcher=known), moment) is needed
 
 
-def test_a_watcher_that_lives_is_enough() -> None:
+def test_no_second_watcher_is_started() -> None:
     assert not session.needs_watcher(Notes(watcher=os.getpid(), host=host_id()), Moment.PROMPT)
 
 
-def test_a_session_that_continues_elsewhere_gets_a_watcher_there() -> None:
+def test_a_session_that_continues_on_another_host_gets_a_watcher_there() -> None:
     notes = Notes(watcher=os.getpid(), host="one")
     stays = session.after_event(notes, Moment.AFTER_TOOL, 5.0, host="one")
     moves = session.after_event(notes, Moment.AFTER_TOOL, 5.0, host="another")

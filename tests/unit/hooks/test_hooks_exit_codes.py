@@ -1,4 +1,4 @@
-"""How a command ended: Codex's transcript has it, OpenCode's metadata; the others write it down."""
+"""The exit code of a command: in Codex's transcript, in OpenCode's metadata, or in the output."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def event(path: str, response: str = "no such file") -> dict[str, Any]:
     }
 
 
-def test_a_command_that_failed_is_known_by_the_transcript(tmp_path: Path) -> None:
+def test_a_failed_command_is_recognised_by_the_transcript(tmp_path: Path) -> None:
     facts = read(event(transcript(tmp_path, ended("call_0", 0), ended("call_1", 2))))
     assert facts.ok is False
     assert error_line(facts) == "exit code 2: no such file"
@@ -45,7 +45,7 @@ def test_a_command_that_failed_is_known_by_the_transcript(tmp_path: Path) -> Non
     assert error_line(facts) == "exit code 1 of cat x"
 
 
-def test_a_command_that_succeeded_is_known_too(tmp_path: Path) -> None:
+def test_a_successful_command_is_recognised_by_the_transcript(tmp_path: Path) -> None:
     facts = read(event(transcript(tmp_path, ended("call_1", 0)), "Exit code: 1 is what it printed"))
     assert facts.ok is True
     assert facts.error is None
@@ -58,7 +58,7 @@ def test_without_a_transcript_nothing_is_guessed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [None, "1", True, {"a": 1}])
-def test_what_is_no_exit_code_is_none(code: object, tmp_path: Path) -> None:
+def test_an_invalid_exit_code_is_unknown(code: object, tmp_path: Path) -> None:
     assert exit_code_of(transcript(tmp_path, ended("call_1", code)), "call_1") is None
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_exit_code_is_none(code: object, tmp_path: Path) -> None:
         '{"payload": {"item": {"type": "CommandExecution", "id": "other", "x": "call_1"}}}',
     ],
 )
-def test_lines_of_another_shape_are_passed_over(line: str, tmp_path: Path) -> None:
+def test_lines_of_another_shape_are_skipped(line: str, tmp_path: Path) -> None:
     assert exit_code_of(transcript(tmp_path, ended("call_1", 3), line), "call_1") == 3
 
 
@@ -96,7 +96,7 @@ def test_a_pipe_in_the_place_of_the_transcript_does_not_hang(tmp_path: Path) -> 
         ({"output": "", "metadata": {"exit": 1}}, "exit code 1 of cat x"),
     ],
 )
-def test_a_nonzero_exit_in_opencode_is_no_failure_of_the_shell(
+def test_a_nonzero_exit_in_opencode_is_not_a_failure_of_the_shell(
     made: dict[str, Any], error: str
 ) -> None:
     call = {"tool": "bash", "sessionID": "s1", "callID": "c1", "args": {"command": "cat x"}}

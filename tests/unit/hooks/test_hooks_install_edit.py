@@ -1,4 +1,4 @@
-"""Settings are edited as text: what was the owner's stays to the byte, and goes in and out alike."""
+"""Settings are edited as text: existing content stays byte for byte, and removal is the inverse of insertion."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ scalars = st.one_of(
 
 @st.composite
 def texts(draw: st.DrawFn, value: object) -> str:
-    """A value as somebody might have written it: with any spacing, and with comments."""
+    """A value as a user might have written it: with any spacing, and with comments."""
     gap = draw(gaps)
     if isinstance(value, dict):
         items = [
@@ -66,7 +66,7 @@ def written(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
 
 
 @given(written())
-def test_what_is_read_is_what_was_written(made: tuple[dict[str, Any], str]) -> None:
+def test_reading_returns_what_was_written(made: tuple[dict[str, Any], str]) -> None:
     document, text = made
     assert parse(text).value == document
 
@@ -94,7 +94,7 @@ def test_without_a_journal_only_empty_containers_are_lost(made: tuple[dict[str, 
 
 
 @given(written())
-def test_inserting_adds_our_groups_behind_theirs_and_changes_nothing_else(
+def test_inserting_adds_our_groups_after_existing_ones_and_changes_nothing_else(
     made: tuple[dict[str, Any], str],
 ) -> None:
     document, text = made
@@ -107,7 +107,7 @@ def test_inserting_adds_our_groups_behind_theirs_and_changes_nothing_else(
     assert list(after)[: len(document)] == list(document)
 
 
-def test_what_is_inserted_follows_the_style_of_the_file() -> None:
+def test_inserted_text_follows_the_style_of_the_file() -> None:
     text = '{\n\t"model": "opus", // the big one\n\t"hooks": {\n\t\t"Stop": []\n\t}\n}\n'
     only = {"Stop": {"hooks": [{"type": "command", "command": OURS}]}}
     inserted, _ = edit.insert(text, only)
@@ -118,7 +118,7 @@ def test_what_is_inserted_follows_the_style_of_the_file() -> None:
     )
 
 
-def test_what_is_inserted_is_aligned_with_its_neighbours() -> None:
+def test_inserted_text_is_aligned_with_its_neighbours() -> None:
     text = '{\n  "hooks": {\n      "Stop": [\n     {"hooks": []}\n  ]\n  }\n}\n'
     inserted, _ = edit.insert(text, {"Stop": {"hooks": []}, "Other": {"hooks": []}})
     assert inserted == (
@@ -127,14 +127,14 @@ def test_what_is_inserted_is_aligned_with_its_neighbours() -> None:
     )
 
 
-def test_an_empty_file_gets_a_whole_one() -> None:
+def test_an_empty_file_gets_a_complete_document() -> None:
     inserted, containers = edit.insert("\n", GROUPS)
     assert json.loads(inserted) == {"hooks": {event: [group] for event, group in GROUPS.items()}}
     assert inserted.startswith('\n{\n  "hooks": {\n    "PreToolUse": [\n')
     assert edit.cut(inserted, is_ours, containers) == "\n{}\n"
 
 
-def test_a_comment_behind_the_last_value_stays_with_it() -> None:
+def test_a_comment_after_the_last_value_stays_with_it() -> None:
     text = '{\n  "model": "opus" // the big one\n}\n'
     inserted, _ = edit.insert(text, GROUPS)
     assert inserted.startswith('{\n  "model": "opus", // the big one\n  "hooks": {\n')
@@ -152,12 +152,12 @@ def test_paths_are_written_as_people_write_them(text: str) -> None:
     assert "/home/zoë/hook" in inserted
 
 
-def test_lines_end_as_the_others_do() -> None:
+def test_inserted_lines_use_the_line_ends_of_the_file() -> None:
     inserted, _ = edit.insert('{\r\n  "model": "opus"\r\n}\r\n', GROUPS)
     assert inserted.count("\n") == inserted.count("\r\n") > 20
 
 
-def test_a_hook_of_theirs_in_our_group_stays_in_it() -> None:
+def test_a_hook_of_the_user_in_our_group_stays() -> None:
     inserted, containers = edit.insert("{}", GROUPS)
     theirs = {"type": "command", "command": "ls"}
     document = json.loads(inserted)
@@ -166,7 +166,7 @@ def test_a_hook_of_theirs_in_our_group_stays_in_it() -> None:
     assert left == {"hooks": {"Stop": [{"matcher": "*", "hooks": [theirs]}]}}
 
 
-def test_of_a_duplicate_key_the_one_that_agents_read_is_used() -> None:
+def test_the_duplicate_key_that_agents_read_is_used() -> None:
     text = '{"hooks": {"Stop": []}, "hooks": {"Other": []}}'
     inserted, containers = edit.insert(text, GROUPS)
     assert inserted.startswith('{"hooks": {"Stop": []}, "hooks": {"Other": [], "PreToolUse": [')
@@ -189,13 +189,13 @@ def test_of_a_duplicate_key_the_one_that_agents_read_is_used() -> None:
         ("[" * 200, "line 1, column 102: values are nested more than 100 deep"),
     ],
 )
-def test_what_is_no_json_is_reported_with_its_place(text: str, why: str) -> None:
+def test_invalid_json_is_reported_with_its_position(text: str, why: str) -> None:
     with pytest.raises(NotJson) as raised:
         parse(text)
     assert str(raised.value) == why
 
 
-def test_a_comment_is_an_error_where_the_agent_takes_none() -> None:
+def test_a_comment_is_an_error_if_the_agent_accepts_none() -> None:
     with pytest.raises(NotJson, match="line 2, column 3: there is a comment"):
         edit.find('{\n  // mine\n  "hooks": {}}', is_ours, comments=False)
 

@@ -54,7 +54,7 @@ def test_a_file_of_another_program_is_left_alone(agent: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("agent", PLUGINS)
-def test_an_older_one_is_replaced_and_kept_aside(agent: str, tmp_path: Path) -> None:
+def test_an_older_plugin_is_replaced_and_saved(agent: str, tmp_path: Path) -> None:
     there = hook_file(agent, "project", str(tmp_path))
     there.install()
     path = Path(there.path)
@@ -68,7 +68,7 @@ def test_an_older_one_is_replaced_and_kept_aside(agent: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("agent", PLUGINS)
-def test_other_plugins_beside_it_stay(agent: str, tmp_path: Path) -> None:
+def test_other_plugins_stay_unchanged(agent: str, tmp_path: Path) -> None:
     there = hook_file(agent, "project", str(tmp_path))
     folder = Path(there.path).parent
     folder.mkdir(parents=True)
@@ -151,7 +151,7 @@ console.log(JSON.stringify(said))
 
 
 def play(agent: str, tmp_path: Path, tools: list[str], **facts: Any) -> tuple[list[Any], list[Any]]:
-    """What the plugin did with the answers to these tools, and what the hook was sent."""
+    """The plugin's reactions to the answers for these tools, and the events that the hook received."""
     there = hook_file(agent, "project", str(tmp_path))
     there.install()
     screen = json.dumps(facts.pop("screen", False))
@@ -233,7 +233,7 @@ def test_a_hook_that_cannot_be_started_refuses_calls_and_nothing_else(
 
 @needs_node
 @pytest.mark.parametrize("agent", PLUGINS)
-def test_where_there_is_a_screen_nothing_is_printed_across_it(agent: str, tmp_path: Path) -> None:
+def test_nothing_is_printed_over_the_screen_of_an_agent(agent: str, tmp_path: Path) -> None:
     (first, *_, told), _ = play(agent, tmp_path, ["broken"], screen=True)
     assert first[0] == "said"
     assert first[1].startswith("switchgear: the hook gave no answer")

@@ -1,4 +1,4 @@
-"""Our hooks in the settings of an agent: in, looked at, out; whole or not at all."""
+"""Hooks in the settings of an agent: installed, inspected and removed, atomically."""
 
 import json
 import stat
@@ -315,7 +315,7 @@ def test_gemini_has_its_own_ways_to_switch_hooks_off(
         ("qwen", "home/.qwen/settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
     ],
 )
-def test_hooks_are_off_wherever_the_agent_reads_so(
+def test_switches_that_turn_hooks_off_are_found_in_every_settings_file(
     agent: str, file: str, text: str, told: str, project: Path
 ) -> None:
     there = hook_file(agent, PROJECT, str(project))

@@ -1,4 +1,4 @@
-"""Qwen Code: what it calls a prompt is often none, and only an interrupt ends its turn."""
+"""Qwen Code: its prompt events are often not prompts, and only an interrupt ends its turn."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ def event(name: str, **more: Any) -> dict[str, Any]:
     return {"session_id": "s1", "cwd": "/w", "hook_event_name": name, **more}
 
 
-def test_the_results_of_tools_are_no_prompt() -> None:
+def test_the_results_of_tools_are_not_a_prompt() -> None:
     asked = event("UserPromptSubmit", prompt="Check", submitted_prompt="Check")
     assert read(asked).moment is Moment.PROMPT
     assert read(event("UserPromptSubmit", prompt="Check")).moment is Moment.PROMPT

@@ -1,4 +1,4 @@
-"""An agent that hammers at an operation that is open: refused each time, then nudged, then stopped."""
+"""An agent that repeats a refused operation: refused each time, then nudged, then stopped."""
 
 from pathlib import Path
 

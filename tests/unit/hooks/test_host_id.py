@@ -9,7 +9,7 @@ from switchgear._hooks import session
 from switchgear._hooks.session import folder_id, host_id, process_exists
 
 
-def test_a_folder_is_the_same_by_another_name_and_no_other(tmp_path: Path) -> None:
+def test_a_folder_mark_follows_links_and_differs_between_folders(tmp_path: Path) -> None:
     one, other, link = tmp_path / "one", tmp_path / "other", tmp_path / "link"
     one.mkdir()
     other.mkdir()

@@ -106,7 +106,7 @@ def test_a_piece_is_judged_for_each_shell_that_may_receive_it(root: Path) -> Non
     assert saved(root)["shells"] == {"1": "cd x\nr"}, "it is not admitted yet"
 
 
-def test_a_call_that_writes_to_no_shell_is_no_piece(root: Path) -> None:
+def test_a_call_that_writes_to_no_shell_is_not_shell_input(root: Path) -> None:
     assert piece(start({"cmd": "bash"}), str(root)) is None
 
 
@@ -155,7 +155,7 @@ def test_file_and_folder_belong_to_the_user_alone(root: Path) -> None:
         {"shells": {}, "starts": [{"command": "bash"}, {"command": 3}]},
     ],
 )
-def test_what_is_not_written_here_is_not_read(root: Path, data: Any) -> None:
+def test_invalid_saved_input_is_not_read(root: Path, data: Any) -> None:
     save(root, data)
     assert piece(write("ls"), str(root)) == Piece((), UNKEPT)
     assert piece(write("ls\n"), str(root)) == Piece(({"command": "ls\n"},), "")
@@ -164,7 +164,7 @@ def test_what_is_not_written_here_is_not_read(root: Path, data: Any) -> None:
     assert saved(root) == data
 
 
-def test_what_is_written_here_is_read(root: Path) -> None:
+def test_valid_saved_input_is_read(root: Path) -> None:
     save(root, {"shells": {"0": "", "1": "l"}, "starts": [{"command": "bash"}]})
     found = piece(write("s\n"), str(root))
     assert found == Piece(({"chars": "ls\n"}, {"command": "bash\nls\n"}), "")

@@ -1,4 +1,4 @@
-"""Clients of `switchgear serve` that are slow, many or rude: each gets an answer, and none waits for them."""
+"""Slow, many or malformed clients of `switchgear serve`: each gets an answer, and none delays the others."""
 
 import http.client
 import json
@@ -57,7 +57,7 @@ def ask(server: HookServer, command: str = "ls") -> tuple[int, Any]:
 
 
 def drip(line: socket.socket, stopped: threading.Event) -> bytes:
-    """Send a byte now and then, so that no single wait is long; what came back in the end."""
+    """Send bytes slowly, so that no single wait is long; the response."""
     line.settimeout(0.02)
     while not stopped.is_set():
         with suppress(OSError):  # closed by now: the response can still be read
@@ -172,7 +172,7 @@ def test_a_decision_that_takes_too_long_is_answered_as_the_process_would(
         (b"GET / HTTP/9.0\r\n\r\n", b"505"),
     ],
 )
-def test_what_is_no_request_gets_an_answer_in_json(
+def test_an_invalid_request_gets_an_answer_in_json(
     server: HookServer, request_: bytes, status: bytes
 ) -> None:
     with connect(server) as line:
@@ -216,7 +216,7 @@ def test_a_client_without_a_token_receives_its_refusal_despite_a_long_body(
         b"POST /hooks/claude-code HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
     ],
 )
-def test_a_post_that_is_no_proper_request_is_refused_in_a_form_that_agents_obey(
+def test_a_malformed_post_is_refused_in_a_form_that_agents_obey(
     server: HookServer, request_: bytes
 ) -> None:
     with connect(server) as line:

@@ -11,7 +11,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_plugins_are_as_the_registry_makes_them() -> None:
+def test_the_plugins_match_the_registry() -> None:
     made = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "make_plugins.py"), "--check"],
         capture_output=True,

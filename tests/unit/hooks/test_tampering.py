@@ -1,4 +1,4 @@
-"""What guards an agent is compared after each call; what no operator changed is reverted."""
+"""The files of the guard are compared after each call; changes that no operator made are reverted."""
 
 import json
 import os
@@ -262,7 +262,7 @@ def test_other_settings_stay_when_our_hooks_are_put_back(project: Path) -> None:
     assert ours(path)
 
 
-def test_an_entry_that_was_changed_into_another_command_goes(project: Path) -> None:
+def test_an_entry_that_was_changed_into_another_command_is_removed(project: Path) -> None:
     path = install("claude-code", "project", project)
     good = json.loads(path.read_text())
     hook(project, before())
@@ -297,7 +297,7 @@ def test_a_pipe_in_the_place_of_settings_keeps_no_hook_waiting(project: Path, na
     assert ours(path)
 
 
-def test_hooks_at_the_same_moment_repair_once_and_all_answer(project: Path) -> None:
+def test_concurrent_hooks_repair_once_and_all_answer(project: Path) -> None:
     path = install("claude-code", "project", project)
     good = path.read_bytes()
     hook(project, before())
@@ -339,7 +339,7 @@ def test_a_watcher_that_sees_a_changed_configuration_leaves_it_to_the_end_of_the
     assert is_stopped(project)
 
 
-def test_an_operators_uninstall_is_no_tampering(project: Path) -> None:
+def test_an_uninstall_by_an_operator_is_not_tampering(project: Path) -> None:
     path = install("claude-code", "project", project)
     hook(project, before())
     assert run("hooks", "uninstall", "claude-code").exit_code == 0
@@ -384,7 +384,7 @@ def test_a_configuration_that_changes_during_a_call_is_reverted(project: Path, c
     assert bool(aside) == (change in {"changed", "old version"})
 
 
-def test_a_configuration_that_people_edit_between_calls_is_left_and_has_no_effect(
+def test_a_configuration_edited_between_calls_is_kept_without_effect(
     project: Path,
 ) -> None:
     config = project / "switchgear.yaml"
@@ -508,7 +508,7 @@ def test_a_repair_that_fails_is_reported_and_nothing_continues(
     monkeypatch.chdir(project)
 
 
-def test_copies_are_the_users_alone_and_links_in_their_place_are_not_followed(
+def test_saved_copies_are_private_and_links_in_their_place_are_not_followed(
     project: Path, tmp_path: Path
 ) -> None:
     path = install("claude-code", "project", project)
@@ -526,7 +526,7 @@ def test_copies_are_the_users_alone_and_links_in_their_place_are_not_followed(
     )
 
 
-def test_a_link_that_the_user_had_is_kept(project: Path, tmp_path: Path) -> None:
+def test_a_link_of_the_user_is_kept(project: Path, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles" / "settings.json"
     real.parent.mkdir()
     real.write_text("{}\n")

@@ -45,7 +45,7 @@ def test_keys_are_lines_with_the_editing_applied(before: str, keys: str, text: s
 @pytest.mark.parametrize(
     "keys", ["m\x01r\n", "a\x1b[Db\n", "\x1b[Ax\n", "\x1bbx\n", "x\x1b\n", "a\x00\n", "\x1bOAx\n"]
 )
-def test_a_line_with_keys_that_move_and_a_text_is_unread(keys: str) -> None:
+def test_a_line_with_cursor_keys_and_text_is_unreadable(keys: str) -> None:
     assert typed("", keys).unread == MOVING
     assert typed("ls\n", f"{keys}ls\n").unread == MOVING
 

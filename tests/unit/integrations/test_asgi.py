@@ -80,14 +80,14 @@ def test_a_refusal_is_found_behind_the_exception_of_an_sdk() -> None:
     assert get(guard(refusing(rejected(), cause=True)))[0] == 503
 
 
-def test_a_group_of_refusals_is_one_and_any_other_group_is_none() -> None:
+def test_only_a_group_of_refusals_counts_as_a_refusal() -> None:
     assert get(guard(refusing(ExceptionGroup("tasks", [rejected(), rejected()]))))[0] == 503
     with pytest.raises(ExceptionGroup):
         get(guard(refusing(ExceptionGroup("tasks", [rejected(), KeyError("x")]))))
 
 
 def answers_500_and_raises(error: BaseException, *, more: bool = False) -> App:
-    """As Starlette does with every exception of an application."""
+    """Answer 500 and raise, as Starlette does for every exception of an application."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 500, "headers": []})
@@ -175,11 +175,11 @@ def test_other_errors_and_started_responses_pass() -> None:
         get(guard(refusing(rejected(), begun=True)))
 
 
-def test_what_works_is_not_touched() -> None:
+def test_successful_responses_pass_unchanged() -> None:
     assert get(guard(works)) == (200, {}, b"fine")
 
 
-def test_other_connections_are_left_alone() -> None:
+def test_other_connection_types_pass_unchanged() -> None:
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -87,7 +87,7 @@ def test_each_state_can_be_forced(shared: bool) -> None:
     assert breaker.state == "open"
 
 
-def test_what_cannot_be_forced_is_refused() -> None:
+def test_a_state_that_cannot_be_forced_is_refused() -> None:
     with pytest.raises(ValueError, match="follows from evidence"):
         force_state(CircuitBreaker("api"), "tripping")
     with pytest.raises(ValueError, match="not a valid Phase"):

@@ -25,7 +25,7 @@ def panel(clock: FakeClock) -> Panel:
     return Panel(MemoryStore(clock=clock), clock=clock)
 
 
-def test_a_lock_is_had_by_one_and_given_back(panel: Panel) -> None:
+def test_a_lock_has_one_holder_and_is_released(panel: Panel) -> None:
     with panel.lock("db", owner="ada") as lock:
         assert lock.token == 1
         [seen] = panel.locks.all()
@@ -73,7 +73,7 @@ def test_waiters_acquire_the_lock_in_order(panel: Panel, clock: FakeClock) -> No
     assert had == ["bob"]
 
 
-def test_a_wait_has_an_end(panel: Panel, clock: FakeClock) -> None:
+def test_a_wait_ends_at_its_timeout(panel: Panel, clock: FakeClock) -> None:
     panel.lock("db", owner="ada").acquire()
     with (
         pytest.raises(LockTimeout) as caught,
@@ -97,9 +97,7 @@ def test_a_lease_that_ended_is_taken_over_with_a_higher_number(
     assert hung.release() is False
 
 
-def test_a_lease_is_over_when_exactly_so_many_seconds_have_passed(
-    panel: Panel, clock: FakeClock
-) -> None:
+def test_a_lease_ends_exactly_after_its_seconds(panel: Panel, clock: FakeClock) -> None:
     first = panel.lock("db", lease_s=30.0)
     first.acquire()
     clock.advance(29.5)
@@ -203,7 +201,7 @@ def test_a_probe_that_waits_too_long_opens_it_again_and_one_that_does_not_closes
         assert panel.breaker("lock/db").state is Phase.CLOSED
 
 
-def test_a_waiter_that_no_longer_asks_blocks_no_others(panel: Panel, clock: FakeClock) -> None:
+def test_a_waiter_that_stopped_polling_blocks_no_others(panel: Panel, clock: FakeClock) -> None:
     first = panel.lock("db")
     first.acquire()
     waiting = panel.lock("db")._steps()
@@ -233,7 +231,7 @@ def test_a_configured_circuit_keeps_its_policy(clock: FakeClock) -> None:
     assert 10.0 < clock() - began_s < 20.0
 
 
-def test_a_broken_lock_is_free(panel: Panel) -> None:
+def test_a_lock_broken_by_an_operator_is_free(panel: Panel) -> None:
     lock = panel.lock("db")
     lock.acquire()
     assert panel.locks.break_lock("db") is True

@@ -92,7 +92,7 @@ def _with_odd_git_folder(nested: Path) -> None:
 
 @pytest.mark.parametrize("odd", [_without_objects, _with_linked_head, _with_odd_git_folder])
 @pytest.mark.parametrize("there_before", [True, False])
-def test_work_in_what_only_git_takes_for_a_repository_counts_and_is_saved(
+def test_work_in_a_folder_that_git_treats_as_a_repository_counts_and_is_saved(
     project: Path, odd: Callable[[Path], None], there_before: bool
 ) -> None:
     def make() -> None:
@@ -156,7 +156,7 @@ def test_work_in_a_submodule_counts_and_is_saved(with_submodule: Path, what: str
         assert saved(with_submodule, f"sub/{name}") == "changed\n"
 
 
-def test_a_submodule_that_is_not_touched_stays_what_it_is(with_submodule: Path) -> None:
+def test_an_unchanged_submodule_stays_a_submodule(with_submodule: Path) -> None:
     tree = tree_of(with_submodule)
     tree.mark()
     (with_submodule / "a").write_text("changed\n")
@@ -177,7 +177,7 @@ def test_a_repository_whose_git_folder_is_removed_is_a_folder_again(project: Pat
     assert saved(project, "nested/two") == "zwei\n"
 
 
-def test_a_nested_repository_that_is_removed_is_seen(project: Path) -> None:
+def test_the_removal_of_a_nested_repository_is_detected(project: Path) -> None:
     nested = repository(project / "nested", one="1\n")
     (nested / "untracked").write_text("u")
     tree = tree_of(project)
@@ -186,7 +186,7 @@ def test_a_nested_repository_that_is_removed_is_seen(project: Path) -> None:
     assert tree.change(before, tree.mark()).deleted == ("nested/one", "nested/untracked")
 
 
-def test_repositories_inside_repositories_are_seen(project: Path) -> None:
+def test_repositories_inside_repositories_are_detected(project: Path) -> None:
     repository(project / "one", x="x\n")
     deep = repository(project / "one" / "two" / "three")
     tree = tree_of(project)
@@ -197,7 +197,7 @@ def test_repositories_inside_repositories_are_seen(project: Path) -> None:
     assert saved(project, "one/two/three/deep") == "deep\n"
 
 
-def test_what_a_nested_repository_ignores_does_not_count(project: Path) -> None:
+def test_files_that_a_nested_repository_ignores_do_not_count(project: Path) -> None:
     nested = repository(project / "nested", **{".gitignore": "build/\n"})
     tree = tree_of(project)
     before = tree.mark()
@@ -226,7 +226,7 @@ def test_a_project_that_is_a_worktree_is_measured_and_saved(project: Path, tmp_p
     assert saved(project, "a") == "changed\n"
 
 
-def test_a_git_file_that_leads_nowhere_makes_nothing_invisible(project: Path) -> None:
+def test_a_git_file_with_a_missing_target_hides_nothing(project: Path) -> None:
     (project / "broken").mkdir()
     (project / "broken" / ".git").write_text("gitdir: /nowhere\n")
     tree = tree_of(project)
@@ -320,7 +320,7 @@ def test_a_repository_that_is_damaged_during_the_run_is_measured_and_saved_elsew
     assert any("git could not store it" in note for note in done.notes)
 
 
-def test_a_git_that_fails_is_not_needed(
+def test_a_folder_is_measured_although_git_fails(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -383,7 +383,7 @@ def test_a_repository_with_sha256_names_is_measured_and_saved(tmp_path: Path) ->
     assert saved(folder, "a") == "changed\n"
 
 
-def test_a_later_process_knows_the_bases_of_nested_repositories(project: Path) -> None:
+def test_a_later_process_reads_the_bases_of_nested_repositories(project: Path) -> None:
     nested = repository(project / "nested", one="1\n")
     before = tree_of(project).mark()
     (nested / "one").write_text("eins\n")

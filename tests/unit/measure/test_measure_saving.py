@@ -226,7 +226,7 @@ def test_a_save_does_not_rely_on_objects_that_are_removed_during_the_run(
     git(project, "rev-list", "--objects", "refs/switchgear/runs/1")
 
 
-def test_what_cannot_be_saved_is_named_and_the_rest_is_saved_in_time(
+def test_files_that_cannot_be_saved_are_named_and_the_rest_is_saved_in_time(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = tree_of(project)
@@ -382,7 +382,7 @@ def test_a_file_that_became_a_link_to_what_it_contained_is_saved_as_a_link(proje
     assert modes(project) == {"a": "100644", "b": "120000"}
 
 
-def test_where_modes_do_not_count_they_are_no_change(project: Path) -> None:
+def test_file_modes_that_git_ignores_are_not_changes(project: Path) -> None:
     git(project, "config", "core.fileMode", "false")
     tree = tree_of(project)
     before = tree.mark()
@@ -425,7 +425,7 @@ def test_a_conflict_in_the_index_is_saved_as_it_is_in_the_folder(project: Path) 
     assert git(project, "status", "--porcelain", "-uno") == before
 
 
-def test_an_announced_file_is_saved(project: Path) -> None:
+def test_a_file_added_with_intent_to_add_is_saved(project: Path) -> None:
     (project / "empty").write_text("")
     (project / "soon").write_text("soon\n")
     git(project, "add", "--intent-to-add", "empty", "soon")
@@ -454,7 +454,7 @@ def test_rules_of_the_agents_hide_nothing_from_the_save(project: Path) -> None:
 
 
 @pytest.mark.parametrize("cache", [".pytest_cache", ".mypy_cache", ".ruff_cache", ".venv"])
-def test_caches_that_hide_themselves_are_not_part_of_the_save_and_of_its_lines(
+def test_caches_with_their_own_gitignore_are_not_saved_or_counted(
     project: Path, cache: str
 ) -> None:
     tree = tree_of(project)
@@ -472,7 +472,7 @@ def test_caches_that_hide_themselves_are_not_part_of_the_save_and_of_its_lines(
 # Archives
 
 
-def test_a_measurement_that_takes_too_long_is_an_error_that_does_not_cause_itself(
+def test_the_error_of_a_slow_measurement_is_not_its_own_cause(
     project: Path,
 ) -> None:
     tree = tree_of(project)
@@ -545,7 +545,7 @@ def test_a_disk_that_is_full_everywhere_is_reported(
         save_archive(tmp_path, ["new"], tmp_path / "x.tar.gz", Deadline(60))
 
 
-def test_an_archive_leaves_out_what_is_huge_or_no_file(tmp_path: Path) -> None:
+def test_an_archive_leaves_out_huge_and_special_files(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("old")
     tree = tree_of(tmp_path)
     tree.mark()

@@ -1,4 +1,4 @@
-"""Test runners' own words become numbers; anything else does not."""
+"""Summaries of test runners become numbers; other text does not."""
 
 import pytest
 from hypothesis import given
@@ -102,7 +102,7 @@ def test_a_summary_is_read(output: str, expected: tuple[int, int, tuple[str, ...
         "Ran 3 tests in 0.1s\nOK then",
     ],
 )
-def test_text_of_a_program_under_test_is_not_a_summary(output: str) -> None:
+def test_output_of_a_program_under_test_is_not_a_summary(output: str) -> None:
     assert suite_counts(output) is None
 
 

@@ -38,12 +38,12 @@ def tree_of(folder: Path) -> Tree:
     return open_tree(folder, folder / ".switchgear" / "runs" / "1")
 
 
-def test_a_repository_is_looked_at_by_git_and_a_folder_by_its_files(project: Path) -> None:
+def test_a_repository_is_measured_by_git_and_a_folder_by_its_files(project: Path) -> None:
     kind = GitTree if (project / ".git").exists() else PlainTree
     assert isinstance(tree_of(project), kind)
 
 
-def test_nothing_done_is_nothing_changed(project: Path) -> None:
+def test_without_work_nothing_has_changed(project: Path) -> None:
     tree = tree_of(project)
     before = tree.mark()
     assert tree.mark() == before
@@ -80,7 +80,7 @@ Path(said).write_text(json.dumps(found))
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not tell")
 @pytest.mark.parametrize("made", [[], ["new.txt"]])
-def test_output_of_switchgear_in_the_folder_is_no_progress(
+def test_output_of_switchgear_in_the_folder_is_not_progress(
     project: Path, tmp_path: Path, made: list[str]
 ) -> None:
     said = tmp_path / "said.json"
@@ -112,7 +112,7 @@ def test_a_file_that_became_a_program_has_changed(project: Path) -> None:
     assert tree.change(before, tree.mark()) == TreeChange(modified=("b.txt",))
 
 
-def test_a_change_that_is_undone_is_no_change(project: Path) -> None:
+def test_a_change_that_is_undone_is_not_a_change(project: Path) -> None:
     tree = tree_of(project)
     before = tree.mark()
     (project / "b.txt").write_text("other\n")
@@ -121,7 +121,7 @@ def test_a_change_that_is_undone_is_no_change(project: Path) -> None:
     assert not tree.change(before, tree.mark())
 
 
-def test_our_own_folder_is_no_progress(project: Path) -> None:
+def test_the_folder_of_switchgear_is_not_progress(project: Path) -> None:
     tree = tree_of(project)
     before = tree.mark()
     (project / ".switchgear").mkdir(exist_ok=True)
@@ -130,14 +130,14 @@ def test_our_own_folder_is_no_progress(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["spaced name.txt", "ünïcode.txt", 'quo"te.txt', "new\nline.txt"])
-def test_any_file_name_is_seen(project: Path, name: str) -> None:
+def test_any_file_name_is_measured(project: Path, name: str) -> None:
     tree = tree_of(project)
     before = tree.mark()
     (project / name).write_text("x")
     assert tree.change(before, tree.mark()).added == (name,)
 
 
-def test_links_are_compared_by_where_they_lead(project: Path) -> None:
+def test_links_are_compared_by_their_target(project: Path) -> None:
     (project / "link").symlink_to("b.txt")
     tree = tree_of(project)
     before = tree.mark()
@@ -181,7 +181,7 @@ def test_ignored_files_do_not_count(repository: Path) -> None:
     assert not tree.change(before, tree.mark())
 
 
-def test_the_users_index_and_branches_are_left_alone(repository: Path) -> None:
+def test_the_index_and_branches_of_the_user_stay_unchanged(repository: Path) -> None:
     (repository / "staged.txt").write_text("s")
     git(repository, "add", "staged.txt")
     (repository / "a.txt").write_text("unstaged\n")
@@ -221,7 +221,7 @@ def test_a_subfolder_of_a_repository_is_measured_with_the_whole_of_it(repository
     assert tree.change(before, tree.mark()).modified == ("a.txt",)
 
 
-def test_variables_of_a_surrounding_git_command_do_not_lead_astray(
+def test_variables_of_a_surrounding_git_command_are_ignored(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
@@ -260,7 +260,7 @@ def test_large_files_are_compared_by_size_and_time(
     assert tree.change(before, tree.mark()).modified == ("large",)
 
 
-def test_a_large_tracked_file_whose_time_alone_has_changed_is_no_change(
+def test_a_large_tracked_file_with_only_a_new_time_is_unchanged(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchgear._measure.git.MAX_HASHED_FILE", 10)
@@ -327,7 +327,7 @@ def test_a_dirty_file_that_was_dirty_before_is_compared_with_what_it_was(reposit
     assert tree.change(before, tree.mark()) == TreeChange((), ("a.txt",), ())
 
 
-def test_marks_of_an_earlier_process_are_known_and_others_are_not(repository: Path) -> None:
+def test_marks_of_an_earlier_process_are_recognised_and_others_are_not(repository: Path) -> None:
     before = tree_of(repository).mark()
     (repository / "a.txt").write_text("changed\n")
     later = tree_of(repository)
@@ -336,7 +336,7 @@ def test_marks_of_an_earlier_process_are_known_and_others_are_not(repository: Pa
         later.change("nobody", later.mark())
 
 
-def test_filters_of_git_make_no_change_out_of_a_commit(repository: Path) -> None:
+def test_filters_of_git_do_not_turn_a_commit_into_a_change(repository: Path) -> None:
     git(repository, "config", "core.autocrlf", "true")
     tree = tree_of(repository)
     (repository / "a.txt").write_text("one\r\ntwo\r\n", newline="")
@@ -345,7 +345,7 @@ def test_filters_of_git_make_no_change_out_of_a_commit(repository: Path) -> None
     assert not tree.change(dirty, tree.mark())
 
 
-def test_the_first_commit_of_a_repository_is_no_change(tmp_path: Path) -> None:
+def test_the_first_commit_of_a_repository_is_not_a_change(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "a.txt").write_text("a")
     tree = tree_of(tmp_path)

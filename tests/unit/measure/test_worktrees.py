@@ -80,7 +80,7 @@ def test_a_sparse_checkout_is_left_to_git(project: Path, tmp_path: Path) -> None
     assert not (tmp_path / "tree" / "other").exists()
 
 
-def test_what_fails_leaves_nothing_behind(
+def test_a_failed_worktree_leaves_nothing_behind(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(GitError):

@@ -1,4 +1,4 @@
-"""Asking the second opinion: commands, the scripted model API, the cache, the budget, the time limit."""
+"""Requesting a second opinion: commands, the scripted model API, the cache, the budget, the time limit."""
 
 import json
 import os
@@ -96,7 +96,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
-def test_a_model_is_asked_over_http_and_its_cost_is_counted(tmp_path: Path, api: str) -> None:
+def test_a_model_is_consulted_over_http_and_its_cost_is_counted(tmp_path: Path, api: str) -> None:
     model = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-5"}[api]
     settings = SecondOpinion(model=model, api=api, key_env="TEST_KEY", base_url_env="TEST_URL")
     with ScriptedApi() as server:
@@ -174,7 +174,7 @@ def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
         assert real.side_bodies == []
 
 
-def test_an_api_that_drips_is_left_at_the_time_limit(tmp_path: Path) -> None:
+def test_a_slow_api_is_given_up_at_the_time_limit(tmp_path: Path) -> None:
     def drip(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
         while True:
@@ -205,7 +205,7 @@ def test_a_process_that_must_not_hang_does_not_wait_for_a_header_that_never_ends
     assert found.verdict == "none"
 
 
-def test_the_same_evidence_is_asked_once(tmp_path: Path) -> None:
+def test_an_opinion_on_the_same_evidence_is_requested_once(tmp_path: Path) -> None:
     body = f"open('asked', 'a').write('x'); print({CONFIRM!r})"
     settings = SecondOpinion(judge(tmp_path, body))
     first, again = asked(tmp_path, settings), asked(tmp_path, settings)
@@ -220,7 +220,7 @@ def test_the_same_evidence_is_asked_once(tmp_path: Path) -> None:
     assert (tmp_path / "asked").read_text() == "xx"
 
 
-def test_a_command_that_was_edited_is_asked_again(tmp_path: Path) -> None:
+def test_an_edited_command_is_consulted_again(tmp_path: Path) -> None:
     settings = SecondOpinion(judge(tmp_path, f"print({CONFIRM!r})"))
     assert asked(tmp_path, settings).verdict == "confirm"
     [script] = tmp_path.glob("judge-*")
@@ -229,7 +229,7 @@ def test_a_command_that_was_edited_is_asked_again(tmp_path: Path) -> None:
     assert asked(tmp_path, settings).verdict == "delay"
 
 
-def test_what_a_command_leaves_running_does_not_hold_up_its_answer(tmp_path: Path) -> None:
+def test_processes_that_a_command_leaves_running_do_not_delay_its_answer(tmp_path: Path) -> None:
     """The child has the pipe of the answer, and a session of its own, so it is not ended with the command."""
     body = f"""
 import subprocess
@@ -260,7 +260,7 @@ time.sleep(600)
         os.kill(int(noted.read_text()), 0)
 
 
-def test_no_opinion_is_not_kept(tmp_path: Path) -> None:
+def test_a_missing_opinion_is_not_cached(tmp_path: Path) -> None:
     settings = SecondOpinion(judge(tmp_path, "open('asked', 'a').write('x'); print('?')"))
     asked(tmp_path, settings)
     asked(tmp_path, settings)
@@ -276,7 +276,7 @@ def test_the_calls_of_a_day_are_limited(tmp_path: Path) -> None:
     assert found[2].reason == "2 opinions in 24 h (limit 2)"
 
 
-def test_a_model_is_not_asked_beyond_its_budget(tmp_path: Path) -> None:
+def test_a_model_is_not_consulted_beyond_its_budget(tmp_path: Path) -> None:
     settings = SecondOpinion(
         model="claude-sonnet-4-5", base_url_env="TEST_URL", budget_micros=1_000
     )
@@ -289,7 +289,7 @@ def test_a_model_is_not_asked_beyond_its_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", '{"calls": 1}', '{"began_s": "x", "calls": 0, "micros": 0}']
 )
-def test_a_damaged_record_of_what_was_spent_is_not_an_unspent_budget(
+def test_a_damaged_record_of_spending_does_not_restore_the_budget(
     tmp_path: Path, content: str
 ) -> None:
     settings = SecondOpinion(judge(tmp_path, f"print({CONFIRM!r})"))

@@ -50,7 +50,7 @@ def test_each_verdict_is_read_with_its_fields() -> None:
     assert (delay.verdict, delay.steps) == (DELAY, 4)
 
 
-def test_a_fence_or_a_sentence_around_the_object_does_no_harm() -> None:
+def test_a_fence_or_a_sentence_around_the_object_is_accepted() -> None:
     text = 'Here it is:\n```json\n{"verdict": "confirm", "reason": "yes"}\n```\n'
     assert parsed(text, ASKED).verdict == "confirm"
 
@@ -64,7 +64,7 @@ def test_a_fence_or_a_sentence_around_the_object_does_no_harm() -> None:
         *('{"verdict": "CONFIRM"}', '{"verdict": true}', '{"verdict": "hint", "hint": "\\u001b"}'),
     ],
 )
-def test_whatever_does_not_have_the_documented_form_is_no_opinion(answer: str) -> None:
+def test_an_answer_in_another_form_is_not_an_opinion(answer: str) -> None:
     found = parsed(answer, ASKED)
     assert found.verdict == NONE
     assert found.reason
@@ -120,6 +120,6 @@ def test_the_verdict_of_an_event_is_its_first_word() -> None:
         *(("base_url_env", "http://x"), ("calls_per_day", 0), ("command", ""), ("model", 3)),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused(field: str, value: object) -> None:
+def test_an_invalid_setting_is_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"SecondOpinion.{field}"):
         second_opinion(**{field: value})

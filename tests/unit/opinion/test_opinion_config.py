@@ -14,7 +14,7 @@ def loaded(tmp_path: Path, text: str) -> object:
     return load_config(str(file)).second_opinion
 
 
-def test_there_is_none_unless_it_is_configured(tmp_path: Path) -> None:
+def test_the_section_is_off_by_default(tmp_path: Path) -> None:
     assert loaded(tmp_path, "store: 'memory:'\n") is None
     assert loaded(tmp_path, "second_opinion:\n") is None
 
@@ -35,7 +35,7 @@ def test_keys_are_written_in_seconds_and_dollars(tmp_path: Path) -> None:
         ("{model: a, kee_env: B}", "kee_env"),
     ],
 )
-def test_what_makes_no_sense_is_reported(tmp_path: Path, text: str, why: str) -> None:
+def test_invalid_values_are_reported(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         loaded(tmp_path, f"second_opinion: {text}\n")
 

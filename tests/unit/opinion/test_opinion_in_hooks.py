@@ -67,7 +67,7 @@ def texts(heard: list[Ruling]) -> str:
     return "\n".join(each.text for each in heard)
 
 
-def test_it_is_off_by_default_and_then_nothing_of_it_is_imported(tmp_path: Path) -> None:
+def test_second_opinions_are_off_by_default_and_then_not_imported(tmp_path: Path) -> None:
     assert Guarded(tmp_path).known.second_opinion is None
 
 
@@ -90,7 +90,7 @@ def test_a_hint_replaces_the_text_of_the_nudge(tmp_path: Path) -> None:
     assert heard[-1].action == "stop", "a hint replaces the nudge, not the stop after it"
 
 
-def test_a_delay_is_granted_once_for_so_many_steps_and_then_the_stop_stands(tmp_path: Path) -> None:
+def test_a_delay_is_granted_once_for_a_number_of_steps_before_the_stop(tmp_path: Path) -> None:
     body = """print('{"verdict": "delay", "reason": "the build is slow", "steps": 50}')"""
     agent, plain = Reviewed(tmp_path, body), Guarded(_folder(tmp_path, "plain"))
     heard = repeat(agent)
@@ -140,9 +140,7 @@ def test_a_failing_or_hostile_opinion_leaves_the_stop_as_it_is(tmp_path: Path, b
     assert heard[-1].action == "stop"
 
 
-def test_an_opinion_that_never_comes_holds_up_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_opinion_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opinions, "WAIT_S", 0.1)
     agent = Reviewed(tmp_path, "pass")
     agent.answers = False
@@ -167,7 +165,7 @@ def test_no_call_passes_between_the_trip_and_the_step(
         assert not agent.notes().untended
 
 
-def test_it_never_excuses_a_broken_rule(tmp_path: Path) -> None:
+def test_an_opinion_never_excuses_a_broken_rule(tmp_path: Path) -> None:
     body = """print('{"verdict": "delay", "reason": "rm -rf / is fine", "steps": 50}')"""
     agent = Reviewed(tmp_path, body)
     heard = [
@@ -176,7 +174,7 @@ def test_it_never_excuses_a_broken_rule(tmp_path: Path) -> None:
     assert {each.action for each in heard} <= {"deny", "stop"}
 
 
-def test_the_evidence_has_no_secret_wherever_one_stands(tmp_path: Path) -> None:
+def test_the_evidence_contains_no_secret(tmp_path: Path) -> None:
     """In the task, arguments, a path, a result that was cut inside a key, and an error."""
     agent = Reviewed(tmp_path, f"open({str(tmp_path / 'seen')!r}, 'a').write(sys.stdin.read())")
     key = "wJalrXUtnFEMIsK7MDENGsbPxRfiCYEXAMPLEKEY"
@@ -237,7 +235,7 @@ def test_an_agent_that_gives_an_opinion_is_not_reviewed_itself(
     assert agent.asked == 0
 
 
-def test_it_is_not_asked_below_70_percent(tmp_path: Path) -> None:
+def test_no_opinion_is_requested_below_70_percent(tmp_path: Path) -> None:
     agent = Reviewed(tmp_path, "pass")
     agent.call("Read", {"file_path": "a"}, "t1", result="one")
     agent.call("Read", {"file_path": "b"}, "t2", result="two")
@@ -258,7 +256,7 @@ def test_a_relative_command_is_that_of_the_project_wherever_the_agent_works(tmp_
     assert {each.partition(":")[0] for each in agent.events("second_opinion")} == {"confirm"}
 
 
-def test_the_process_after_the_hook_asks_and_leaves_the_answer(tmp_path: Path) -> None:
+def test_a_process_after_the_hook_requests_and_saves_the_opinion(tmp_path: Path) -> None:
     agent = Reviewed(tmp_path, """print('{"verdict": "confirm", "reason": "yes"}')""")
     agent.answers = False
     settings = SecondOpinion(**dict(agent.known.second_opinion or {}))
@@ -344,7 +342,7 @@ def test_neither_a_delay_nor_a_nudge_lifts_a_definite_stop(
     assert not agent.notes().delays
 
 
-def test_an_opinion_about_an_incident_that_passed_says_nothing_about_the_next(
+def test_an_opinion_on_a_past_incident_does_not_apply_to_the_next(
     tmp_path: Path,
 ) -> None:
     """The heat rose above 70 %, fell again without a stop, and rises for another reason."""
@@ -380,7 +378,7 @@ def test_the_evidence_has_no_half_of_a_secret_and_none_in_base64(tmp_path: Path)
         assert part not in seen
 
 
-def test_a_command_in_the_project_cannot_be_changed_by_the_agent_that_it_judges(
+def test_a_reviewed_agent_cannot_change_a_command_in_the_project(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "tools").mkdir()

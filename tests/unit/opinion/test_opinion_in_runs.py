@@ -44,7 +44,7 @@ def test_a_hint_replaces_the_text_of_the_nudge(stage: Stage) -> None:
     assert "Try a different approach" not in stage.prompt(2)
 
 
-def test_a_delay_lets_the_agent_continue_for_so_many_steps(stage: Stage) -> None:
+def test_a_delay_lets_the_agent_continue_for_a_number_of_steps(stage: Stage) -> None:
     with_judge(stage, """print('{"verdict": "delay", "reason": "nearly there", "steps": 50}')""")
     nearly = LOOPS.replace("range(30)", "range(25)").replace("time.sleep(60)", WORKS.strip())
     result = stage.run(nearly, stuck=True)
@@ -52,14 +52,14 @@ def test_a_delay_lets_the_agent_continue_for_so_many_steps(stage: Stage) -> None
     assert result.exit_reason == "completed"
 
 
-def test_the_delayed_stop_stands_without_progress(stage: Stage) -> None:
+def test_without_progress_the_delayed_stop_takes_effect(stage: Stage) -> None:
     with_judge(stage, """print('{"verdict": "delay", "reason": "nearly there"}')""", delay_steps=4)
     stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
     assert stage.iterations()[0]["stopped"] == "score"
     assert sum("second opinion: delay" in note for note in stage.view.notes) == 1
 
 
-def test_no_opinion_leaves_the_stop_as_it_is(stage: Stage) -> None:
+def test_without_an_opinion_the_stop_takes_effect(stage: Stage) -> None:
     with_judge(stage, "sys.exit(1)")
     stage.run(f"if n == 1:{_indented(LOOPS)}\n{WORKS}", stuck=True)
     assert stage.iterations()[0]["stopped"] == "score"
@@ -86,7 +86,7 @@ print(json.dumps({{"verdict": "confirm", "reason": "its state is " + state()}}))
 
 
 @pytest.mark.parametrize("ends", ["interrupt", "time"])
-def test_a_run_that_ends_waits_for_no_opinion(stage: Stage, ends: str) -> None:
+def test_a_run_that_ends_does_not_wait_for_an_opinion(stage: Stage, ends: str) -> None:
     asks = stage.folder.parent / "asks"
     with_judge(stage, f"open({str(asks)!r}, 'w').close(); time.sleep(600)")
     interrupt = Interrupt()

@@ -1,4 +1,4 @@
-"""What blocks has a twin with an `a` that does not block the event loop."""
+"""Every blocking method has an async variant with the prefix `a` that does not block the event loop."""
 
 import asyncio
 import inspect
@@ -30,7 +30,7 @@ WITHOUT_I_O = {
 
 
 @pytest.mark.parametrize("kind", [CircuitBreaker, LoopBreaker, Panel])
-def test_every_blocking_method_has_a_twin_with_the_same_arguments(kind: type) -> None:
+def test_every_blocking_method_has_an_async_variant_with_the_same_arguments(kind: type) -> None:
     methods = {
         name: value
         for name, value in inspect.getmembers(kind, inspect.isfunction)

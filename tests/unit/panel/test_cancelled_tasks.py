@@ -124,7 +124,7 @@ def test_an_error_of_a_detector_does_not_replace_the_cancellation() -> None:
 
 
 def test_a_coroutine_that_is_closed_while_it_reports_ends() -> None:
-    """As those that are left when an event loop ends: `close` raises if they await anything more."""
+    """As for coroutines that are left when an event loop ends: `close` raises if they await anything more."""
     breaker = Panel(Slow()).breaker("api", CALM)
 
     async def closed_after(steps: int) -> None:

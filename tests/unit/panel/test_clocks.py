@@ -24,7 +24,7 @@ POLICIES = [
 
 
 def set_wall_clock(monkeypatch: pytest.MonkeyPatch, by_s: float) -> None:
-    """What everybody who reads the wall clock sees after somebody has set it."""
+    """Set the wall clock for all code that reads it."""
     wall, wall_ns = time.time, time.time_ns
     monkeypatch.setattr(time, "time", lambda: wall() + by_s)
     monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + int(by_s * 1e9))
@@ -83,7 +83,7 @@ def test_a_breaker_never_binds_the_wall_clock() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_clock_that_runs_backwards_after_all_does_not_take_back_what_was_seen() -> None:
+def test_a_clock_that_runs_backwards_does_not_move_a_circuit_back_in_time() -> None:
     clock = FakeClock(1000.0)
     breaker = CircuitBreaker("api", threshold=1, clock=clock)
     breaker.record(Signal(ok=False))
@@ -106,7 +106,7 @@ def test_two_breakers_on_one_clock_each_keep_their_own_wait() -> None:
 
 
 class Suspicious(FakeClock):
-    """A clock that is user code, and must not be asked while a breaker's lock is held."""
+    """A clock that is user code, and must not be read while a breaker's lock is held."""
 
     breaker: CircuitBreaker | None = None
 
@@ -135,7 +135,7 @@ def test_no_clock_is_read_under_a_lock(policy: Policy, refresh_s: float | None) 
         assert breaker.state == "closed"
 
 
-def test_after_a_pause_a_run_is_as_old_as_it_was_due() -> None:
+def test_after_a_pause_a_run_of_successes_is_dated_when_it_was_due() -> None:
     clock = FakeClock(1000.0)
     policy = Policy([detectors.LatencyP95(1.0, window_s=30.0, min_calls=5)])
     breaker = CircuitBreaker("api", policy=policy, clock=clock)

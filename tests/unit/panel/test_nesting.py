@@ -42,7 +42,7 @@ def counts(breaker: CircuitBreaker) -> dict[str, int]:
 
 @every_inner
 @every_outer
-def test_what_is_called_inside_a_probe_passes_and_the_probe_closes_the_circuit(
+def test_calls_inside_a_probe_are_admitted_and_the_probe_closes_the_circuit(
     outer: Shape, inner: Shape
 ) -> None:
     breaker, _ = probing()
@@ -53,7 +53,7 @@ def test_what_is_called_inside_a_probe_passes_and_the_probe_closes_the_circuit(
 
 @every_inner
 @every_outer
-def test_what_fails_inside_a_probe_fails_the_probe_once(outer: Shape, inner: Shape) -> None:
+def test_a_failure_inside_a_probe_fails_the_probe_once(outer: Shape, inner: Shape) -> None:
     breaker, _ = probing()
     with pytest.raises(ConnectionError):
         outer(breaker, lambda: inner(breaker, down))
@@ -62,7 +62,7 @@ def test_what_fails_inside_a_probe_fails_the_probe_once(outer: Shape, inner: Sha
 
 
 @every_outer
-def test_a_failure_inside_a_probe_that_is_dealt_with_there_decides_nothing(outer: Shape) -> None:
+def test_a_handled_failure_inside_a_probe_decides_nothing(outer: Shape) -> None:
     breaker, _ = probing()
 
     def tries_again() -> str:
@@ -88,7 +88,7 @@ def test_a_success_inside_a_probe_decides_nothing_either() -> None:
     assert breaker.state == "open"
 
 
-def test_what_is_called_inside_takes_no_place_of_other_probes() -> None:
+def test_calls_inside_a_probe_do_not_count_as_probes() -> None:
     recovery = Cooldown(60.0, probes=2, successes=2)
     breaker, _ = probing(Policy([detectors.ConsecutiveFailures(1)], recovery))
 
@@ -110,7 +110,7 @@ def test_a_fallback_is_not_taken_inside_a_probe() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_over_a_shared_store_it_is_the_same(strict: bool) -> None:
+def test_calls_inside_a_probe_are_admitted_over_a_shared_store_too(strict: bool) -> None:
     clock = FakeClock(1000.0)
     policy = Policy([detectors.ConsecutiveFailures(1)], strict=strict)
     breaker = Panel(MemoryStore(clock=clock), clock=clock).breaker("api", policy)
@@ -120,7 +120,7 @@ def test_over_a_shared_store_it_is_the_same(strict: bool) -> None:
     assert breaker.state == "closed"
 
 
-def test_a_permit_of_a_panel_is_a_probe_that_calls_can_be_inside_of() -> None:
+def test_calls_inside_permits_of_a_panel_are_inside_their_probe() -> None:
     clock = FakeClock(1000.0)
     panel = Panel(MemoryStore(clock=clock), clock=clock)
     breaker = panel.breaker("api", Policy([detectors.ConsecutiveFailures(1)]))
@@ -131,7 +131,7 @@ def test_a_permit_of_a_panel_is_a_probe_that_calls_can_be_inside_of() -> None:
     assert breaker.state == "closed"
 
 
-def test_tasks_that_a_probe_starts_are_inside_and_others_are_not() -> None:
+def test_only_tasks_that_a_probe_starts_are_inside_it() -> None:
     breaker, _ = probing()
 
     async def answer() -> str:
@@ -222,7 +222,7 @@ def test_a_hold_open_applies_inside_a_probe() -> None:
     breaker.call(held)
 
 
-def test_a_context_that_was_inside_a_probe_is_not_for_ever() -> None:
+def test_a_context_is_inside_a_probe_only_until_it_ends() -> None:
     breaker, clock = probing()
     here = contextvars.copy_context()
     here.run(breaker.__enter__)

@@ -24,7 +24,7 @@ READS: list[Callable[[Any], object]] = [
 
 
 class Counting(MemoryStore):
-    """A shared store that counts what is asked of it, and can refuse everything."""
+    """A shared store that counts its messages, and can refuse everything."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -130,7 +130,7 @@ def test_breakers_of_two_panels_over_one_store_are_one_circuit(clock: FakeClock)
         one.breaker("api").call(len, "abc")
 
 
-def test_circuits_are_found_by_glob_and_shown_as_they_stand_now(
+def test_circuits_are_found_by_glob_and_shown_in_their_present_state(
     panel: Panel, clock: FakeClock
 ) -> None:
     panel.breaker("provider/b", QUICK).call(len, "abc")
@@ -159,14 +159,14 @@ def test_reading_changes_nothing(panel: Panel, clock: FakeClock) -> None:
     assert panel.store.inner.get("api") == stored
 
 
-def test_a_circuit_that_nothing_happened_to_does_not_exist(panel: Panel) -> None:
+def test_a_circuit_without_events_does_not_exist(panel: Panel) -> None:
     assert panel.view("api") is None
     assert list(panel) == []
     assert panel.breaker("api").state == "closed"
     assert panel.view("api") is None
 
 
-def test_one_event_stream_continues_behind_a_cursor(panel: Panel) -> None:
+def test_one_event_stream_continues_after_a_cursor(panel: Panel) -> None:
     for name in ("a", "b"):
         for _ in range(2):
             panel.breaker(name, QUICK).record(BAD)
@@ -205,7 +205,9 @@ def test_permits_of_several_circuits_record_on_each(panel: Panel) -> None:
         assert (totals.succeeded, totals.failed) == (1, 1)
 
 
-def test_when_one_refuses_the_others_get_their_permits_back(panel: Panel, clock: FakeClock) -> None:
+def test_when_one_circuit_refuses_the_permits_of_the_others_are_returned(
+    panel: Panel, clock: FakeClock
+) -> None:
     for _ in range(2):
         panel.breaker("quick").record(BAD)
     panel.order("held", by="ada", why="drill", mode=Mode.HELD_OPEN)
@@ -219,7 +221,7 @@ def test_when_one_refuses_the_others_get_their_permits_back(panel: Panel, clock:
     assert panel.breaker("quick").state == "closed"
 
 
-def test_returned_permits_are_no_evidence(panel: Panel) -> None:
+def test_returned_permits_are_not_evidence(panel: Panel) -> None:
     panel.ask_all(["a", "b"]).give_back()
     assert panel.breaker("a").totals.ignored == panel.breaker("b").totals.ignored == 1
 
@@ -366,7 +368,7 @@ def test_a_circuit_that_was_removed_and_put_back_is_accepted(
     assert breaker.state is Phase.OPEN
 
 
-def test_the_digest_of_the_token_stays_with_the_store(clock: FakeClock) -> None:
+def test_the_digest_of_the_token_is_saved_in_the_store(clock: FakeClock) -> None:
     digest = hashlib.sha256(b"open sesame").hexdigest()
     configured = Panel("memory:", clock=clock, operator_token_sha256=digest)
     configured.breaker("api").call(len, "abc")
@@ -418,8 +420,8 @@ def test_a_store_that_comes_back_empty_gets_the_digest_back(clock: FakeClock) ->
         Panel(store, clock=clock).order("api", by="agent", why="it forgot", mode=Mode.HELD_CLOSED)
 
 
-def test_what_succeeded_in_memory_counts_at_the_time_it_did(panel: Panel, clock: FakeClock) -> None:
-    """Put off until somebody asks, all of it would look as old as the first success."""
+def test_successes_in_memory_count_at_their_own_time(panel: Panel, clock: FakeClock) -> None:
+    """Otherwise, deferred successes would all get the time of the first one."""
     policy = Policy([detectors.LatencyP95(1.0, 3.0, window_s=300.0)])
     breaker = panel.breaker("agent/coder/latency", policy)
     for _ in range(300):

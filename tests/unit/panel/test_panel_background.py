@@ -26,14 +26,14 @@ THREE = Policy([detectors.ConsecutiveFailures(3)])
 # Policies by globs
 
 
-def test_a_star_is_for_every_circuit() -> None:
+def test_the_glob_star_matches_every_circuit() -> None:
     with Panel("memory:", policies={"*": ONE}) as panel:
         panel.breaker("provider/anthropic").record(Signal(ok=False))
         assert panel.breaker("provider/anthropic").state == "open"
         assert panel.loop("loop/1").policy is ONE
 
 
-def test_the_name_comes_first_and_then_the_globs_in_their_order() -> None:
+def test_an_exact_name_precedes_the_globs_which_apply_in_order() -> None:
     policies = {"provider/*": ONE, "*": TWO, "provider/openai": THREE, "?": ONE}
     with Panel("memory:", policies=policies) as panel:
         assert panel.breaker("provider/openai").policy is THREE
@@ -41,7 +41,7 @@ def test_the_name_comes_first_and_then_the_globs_in_their_order() -> None:
         assert panel.breaker("x").policy is TWO
 
 
-def test_what_no_key_matches_has_the_default() -> None:
+def test_a_name_without_a_match_has_the_default_policy() -> None:
     with Panel("memory:", policies={"provider/[ab]": ONE}) as panel:
         assert panel.breaker("provider/a").policy is ONE
         assert panel.breaker("provider/c").policy == CircuitBreaker("x").policy
@@ -49,7 +49,7 @@ def test_what_no_key_matches_has_the_default() -> None:
 
 
 @pytest.mark.parametrize("policies", [{"*": "one"}, {3: ONE}, [ONE], "policy"])
-def test_what_is_no_policy_is_refused(policies: Any) -> None:
+def test_a_value_that_is_not_a_policy_is_refused(policies: Any) -> None:
     with pytest.raises(ValueError, match=r"Panel\.policies"):
         Panel("memory:", policies=policies)
 
@@ -116,7 +116,7 @@ def test_many_names_keep_two_megabytes() -> None:
         assert grown < 4_000_000
 
 
-def test_the_ones_that_were_used_last_are_kept() -> None:
+def test_the_breakers_that_were_used_last_are_kept() -> None:
     with Panel("memory:", keep=2) as panel:
         first = weakref.ref(panel.breaker("a"))
         panel.breaker("b")
@@ -138,7 +138,7 @@ def test_a_breaker_that_is_in_use_is_the_same_object_and_loses_nothing() -> None
 
 
 @pytest.mark.parametrize("store", ["memory:", "sqlite"])
-def test_what_has_failed_or_is_held_is_there_again(store: str, tmp_path: Path) -> None:
+def test_a_released_breaker_with_failures_or_a_hold_is_restored(store: str, tmp_path: Path) -> None:
     url = store if store == "memory:" else f"sqlite:///{tmp_path}/state.db"
     with Panel(url, keep=1, policies={"*": TWO}) as panel:
         panel.breaker("once").record(Signal(ok=False))
@@ -155,7 +155,7 @@ def test_what_has_failed_or_is_held_is_there_again(store: str, tmp_path: Path) -
         assert panel.breaker("fine").state == "open"
 
 
-def test_one_with_options_of_its_own_is_kept() -> None:
+def test_a_breaker_with_its_own_options_is_kept() -> None:
     with Panel("memory:", keep=0) as panel:
         panel.breaker("a", fallback=lambda: "instead")
         panel.breaker("b", ONE)

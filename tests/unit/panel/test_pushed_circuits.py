@@ -127,7 +127,7 @@ def test_a_timed_function_takes_its_fast_path_until_its_run_is_due(
     assert breaker.totals.succeeded == 12
 
 
-def test_a_timed_function_uses_what_others_did_as_soon_as_its_run_is_due() -> None:
+def test_a_timed_function_reads_changes_of_other_processes_when_its_run_is_due() -> None:
     clock = FakeClock(1000.0)
     store = CountingStore(clock=clock, refresh_s=0.1)
     breaker = Panel(store, clock=clock).breaker("api", TIMED)

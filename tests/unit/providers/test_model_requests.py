@@ -77,7 +77,7 @@ def test_a_host_has_its_provider(host: str, provider: str) -> None:
     assert provider_of(host) == provider
 
 
-def test_a_chat_request() -> None:
+def test_a_chat_request_is_read() -> None:
     found = read(
         "api.openai.com",
         "/v1/chat/completions",
@@ -98,7 +98,7 @@ def test_an_azure_deployment_is_the_model_where_the_body_names_none() -> None:
     assert read("a.openai.azure.com", path, {}).model == "mine"
 
 
-def test_other_methods_and_paths_are_no_model_requests() -> None:
+def test_other_methods_and_paths_are_not_model_requests() -> None:
     assert read_request("api.openai.com", "/v1/responses", {}, b"", "GET") is None
     assert read_request("api.openai.com", "/v1/embeddings", {}, b"{}") is None
 
@@ -118,13 +118,13 @@ def test_a_body_that_cannot_be_read_leaves_the_model_empty(encoding: str, body: 
     assert found.input_tokens <= max(1, len(body))
 
 
-def test_odd_values_are_not_limits() -> None:
+def test_invalid_values_are_not_limits() -> None:
     for value in (True, -1, 0, "9", None, 10**12, 1.5):
         found = read("h", "/v1/messages", {"model": 7, "stream": "true", "max_tokens": value})
         assert found[2:5] == ("", False, None)
 
 
-def test_an_image_counts_as_an_image_and_not_as_text() -> None:
+def test_an_image_is_not_counted_as_text() -> None:
     image = base64.b64encode(os.urandom(200_000)).decode()
     source = {"type": "base64", "media_type": "image/png", "data": image}
     body = json.dumps({"messages": [{"content": [{"type": "image", "source": source}]}]}).encode()
@@ -141,14 +141,14 @@ def test_the_reservation_is_the_estimated_input_and_the_largest_output() -> None
     assert unlimited.most_usage().output == DEFAULT_OUTPUT_TOKENS
 
 
-def test_a_model_without_a_price_costs_an_unknown_amount_and_not_nothing() -> None:
+def test_a_model_without_a_price_has_an_unknown_cost_and_not_zero() -> None:
     found = read("api.openai.com", "/v1/responses", {"model": "no-such-model"}).most_cost()
     assert found.micros is None
     assert "has no price for the model 'no-such-model'" in found.unknown
     assert token_cost("", TokenUsage(1)).micros is None
 
 
-def test_caches_have_prices_of_their_own() -> None:
+def test_caches_have_their_own_prices() -> None:
     usage = TokenUsage(2_512, 42, 2_000, 300, 200)  # 12 fresh
     expected = 12 * 3 + 42 * 15 + 2_000 * 0.3 + 300 * 3.75 + 200 * 6
     assert token_cost("claude-sonnet-4-5", usage, "anthropic").micros == int(expected)

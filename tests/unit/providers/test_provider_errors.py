@@ -1,4 +1,4 @@
-"""Errors of providers are understood: as the real SDKs raise them against a server on loopback."""
+"""Errors of providers are classified as the real SDKs raise them against a server on loopback."""
 
 import json
 import pickle
@@ -351,7 +351,7 @@ def test_only_an_error_with_such_a_status_means_that_no_work_was_done() -> None:
     assert not was_not_started(ValueError("429"))
 
 
-def test_a_timeout_of_the_caller_is_one_too() -> None:
+def test_a_timeout_of_the_caller_is_a_timeout_too() -> None:
     found = classify(TimeoutError())
     assert found is not None
     assert found.kind is ProviderErrorKind.TIMEOUT
@@ -377,7 +377,9 @@ def test_a_retry_after_may_be_a_date() -> None:
     assert 80 < found.retry_after_s <= 91
 
 
-def test_what_wraps_an_error_of_a_provider_is_evaluated_by_its_cause(provider: Provider) -> None:
+def test_an_exception_that_wraps_a_provider_error_is_classified_by_its_cause(
+    provider: Provider,
+) -> None:
     provider.answer = (429, {"retry-after": "3"}, gpt("rate_limit_exceeded", "tokens"))
     wrapper = RuntimeError("the model failed")
     wrapper.__cause__ = raised(ask_openai, provider.url)
@@ -389,7 +391,7 @@ def test_what_wraps_an_error_of_a_provider_is_evaluated_by_its_cause(provider: P
 @pytest.mark.parametrize(
     "error", [ValueError("429 rate limit"), KeyError("x"), KeyboardInterrupt(), GeneratorExit()]
 )
-def test_other_exceptions_are_no_provider_errors(error: BaseException) -> None:
+def test_other_exceptions_are_not_provider_errors(error: BaseException) -> None:
     assert classify(error) is None
     assert provider_signal(error) == Signal()
 
@@ -400,7 +402,7 @@ def test_an_agents_own_exception_counts_against_the_agent_alone() -> None:
 
 
 class Hostile(Exception):
-    """Whatever is asked of it raises."""
+    """An object whose attributes all raise."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError(name)

@@ -54,7 +54,7 @@ def of(sample: Sample, cuts: Iterable[int] = ()) -> Metered:
 
 @pytest.mark.parametrize("name", SAMPLES)
 @given(cuts=st.lists(st.integers(0, 10**6), max_size=60))
-def test_the_chunking_changes_nothing(name: str, cuts: list[int]) -> None:
+def test_the_size_of_the_chunks_has_no_effect(name: str, cuts: list[int]) -> None:
     sample = SAMPLES[name]
     found = of(sample, cuts=cuts)
     assert (found.usage, found.model) == (sample.usage, sample.model)
@@ -129,7 +129,7 @@ def test_an_encoding_that_cannot_be_read_passes_and_reports_no_usage(encoding: s
 @given(body=st.binary(max_size=400), cuts=st.lists(st.integers(0, 400), max_size=5))
 @pytest.mark.parametrize("protocol", list(ModelProtocol))
 @pytest.mark.parametrize("content_type", [EVENTS, JSON, "text/html", ""])
-def test_nothing_that_is_fed_raises(
+def test_no_input_raises(
     protocol: ModelProtocol, content_type: str, body: bytes, cuts: list[int]
 ) -> None:
     for encoding in ("", "gzip", "br"):
@@ -164,7 +164,7 @@ def test_a_failed_response_is_an_error(name: str) -> None:
     assert found.error.kind is ProviderErrorKind.RATE_LIMIT
 
 
-def test_a_request_error_inside_a_stream_is_the_callers() -> None:
+def test_a_request_error_inside_a_stream_counts_against_the_caller() -> None:
     bad = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}
     found = metered(ModelProtocol.ANTHROPIC_MESSAGES, sse(bad, named=True))
     assert found.error is not None
@@ -265,7 +265,7 @@ def test_a_chat_stream_may_end_with_its_finish_reason() -> None:
     assert not metered(ModelProtocol.OPENAI_CHAT, sse(text)).complete
 
 
-def test_the_cost_of_a_response_in_the_background_is_unknown() -> None:
+def test_the_cost_of_a_background_response_is_unknown() -> None:
     request = read_request("api.openai.com", "/v1/responses", {}, b'{"model":"gpt-5"}')
     assert request is not None
     body = {**response_body("queued"), "output": [], "usage": None}

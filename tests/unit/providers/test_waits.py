@@ -129,13 +129,13 @@ def test_errors_of_the_provider_are_failures(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 409, 413, 422])
-def test_errors_of_the_caller_are_no_evidence(status: int) -> None:
+def test_errors_of_the_caller_are_not_evidence(status: int) -> None:
     found = judge_response(status)
     assert found.outcome == "ignored"
     assert found.signal().ok is None
 
 
-def test_a_used_up_quota_is_no_evidence_against_the_provider() -> None:
+def test_a_used_up_quota_is_not_evidence_against_the_provider() -> None:
     body = {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}
     assert judge_response(429, {}, body).outcome == "ignored"
 

@@ -1,4 +1,4 @@
-"""What upstreams may do with a connection: the proxy forwards it, reports it, or ends it in time."""
+"""Unusual behaviour of upstreams: the proxy forwards it, reports it, or ends the connection in time."""
 
 import json
 import socket
@@ -48,7 +48,7 @@ def test_a_kept_connection_that_the_upstream_closed_is_not_used_again() -> None:
     assert len(up.heard) == 3
 
 
-def test_informational_responses_are_not_taken_for_the_response() -> None:
+def test_informational_responses_are_skipped() -> None:
     early = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
     with proxying(FakeUpstream(answers(early + OK))) as stage:
         got = stage.post(ask())
@@ -106,7 +106,7 @@ def test_an_upstream_may_answer_before_it_has_read_the_body() -> None:
     ],
     ids=["other", "te-and-length", "lengths", "upgrade", "many", "large", "nothing"],
 )
-def test_what_is_not_http_is_a_failure_of_the_upstream(raw: bytes) -> None:
+def test_a_response_that_is_not_http_is_a_failure_of_the_upstream(raw: bytes) -> None:
     def speak(client: socket.socket, _: Heard) -> None:
         client.sendall(raw)
         client.close()

@@ -93,7 +93,7 @@ def test_a_version_that_both_paths_have_is_not_repeated(url: str, path: str, exp
         ("s", "http://h", "openai"),
     ],
 )
-def test_an_upstream_that_cannot_be_one_is_rejected(name: str, url: str, family: str) -> None:
+def test_an_invalid_upstream_is_rejected(name: str, url: str, family: str) -> None:
     with pytest.raises(ValueError, match="upstream"):
         upstream(name, url, family)
 
@@ -289,7 +289,7 @@ def test_the_author_of_the_last_message_is_known() -> None:
     "junk",
     [None, 5, "x", [1], [None], [{}], [{"role": "assistant", "content": 7, "tool_calls": 9}]],
 )
-def test_junk_has_no_steps(junk: Any) -> None:
+def test_invalid_content_has_no_steps(junk: Any) -> None:
     for protocol in ModelProtocol:
         assert turns_of(protocol, {"messages": junk, "input": junk, "contents": junk}) == []
 
@@ -298,7 +298,7 @@ def test_junk_has_no_steps(junk: Any) -> None:
 
 
 def feed(known: lanes.Lanes, keys: str, *, ids: bool) -> tuple[str, str, lanes.Lanes]:
-    """The new turns, the lane, and what is known then."""
+    """The new turns, the lane, and the memory after them."""
     found = lanes.new_turns(known, list(keys), have_ids=ids)
     new = "".join(key for index, key in enumerate(keys) if found.is_new(index))
     return new, found.lane, found.lanes
@@ -338,7 +338,7 @@ def test_equal_calls_without_ids_are_counted_each_time() -> None:
     assert total == "a" * 7
 
 
-def test_conversations_that_share_an_id_are_lanes_of_their_own() -> None:
+def test_conversations_that_share_an_id_are_separate_lanes() -> None:
     known: lanes.Lanes = {}
     counted = ""
     for count in range(1, 5):

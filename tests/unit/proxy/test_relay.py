@@ -180,7 +180,7 @@ def test_a_dead_upstream_answers_502_in_the_format_of_the_provider() -> None:
     assert got.json()["type"] == "error"
 
 
-def test_failing_keys_are_stopped_by_a_circuit_of_their_own() -> None:
+def test_failing_keys_are_stopped_by_their_own_circuit() -> None:
     denied = reply(
         {"type": "error", "error": {"type": "authentication_error", "message": "bad"}}, 401
     )
@@ -303,7 +303,7 @@ def test_parallel_calls_never_overdraw_a_budget() -> None:
         assert len(up.heard) >= 8
 
 
-def test_every_session_and_key_has_a_budget_of_its_own() -> None:
+def test_every_session_and_key_has_its_own_budget() -> None:
     guard = GuardSettings(session_budget_micros=10_000, key_budget_micros=100_000)
     with behind_proxy(answers(reply(message())), guard=guard) as (up, stage):
         for _ in range(4):

@@ -330,7 +330,7 @@ def test_only_local_hosts_are_served_without_a_token(host: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "http://localhost.evil.example", "null"]
 )
-def test_pages_of_other_sites_are_not_served(origin: str) -> None:
+def test_requests_of_pages_of_other_sites_are_refused(origin: str) -> None:
     up = FakeUpstream(answers(reply(message())))
     with proxying(up, keys={"anthropic": "sk-ant-of-the-proxy"}) as stage:
         assert stage.post(ask(), headers={"Origin": origin}).status == 403
@@ -349,7 +349,7 @@ def test_a_key_in_the_query_is_not_sent_to_an_upstream_with_its_own() -> None:
     assert not any(b"AIza" in heard.head for heard in up.heard)
 
 
-def test_with_a_token_every_request_needs_it_and_it_goes_no_further() -> None:
+def test_with_a_token_every_request_needs_it_and_it_is_not_forwarded() -> None:
     digest = hashlib.sha256(b"correct-horse-battery").digest()
     up = FakeUpstream(answers(reply(message())))
     with proxying(up, token_digest=digest) as stage:

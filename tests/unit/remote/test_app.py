@@ -41,13 +41,13 @@ def test_the_redis_of_a_store_is_the_broker(store: str, broker: Broker) -> None:
         assert link.transport_cls in {"redis", "rediss"}
 
 
-def test_namespaces_have_queues_of_their_own() -> None:
+def test_namespaces_have_their_own_queues() -> None:
     assert queue_of(("gpu",), "team-a") == "team-a.gpu"
     assert queues_of(("gpu",), "team-a") == ["team-a", "team-a.gpu"]
     assert not set(queues_of(("gpu",), "team-a")) & set(queues_of(("gpu",)))
 
 
-def test_no_label_names_the_queue_of_several() -> None:
+def test_a_label_must_not_contain_the_separator() -> None:
     with pytest.raises(ValueError, match="'big\\+gpu' contains '\\+'"):
         queues_of(("big+gpu",))
 

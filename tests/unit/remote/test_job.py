@@ -185,14 +185,14 @@ def test_a_job_that_an_older_version_has_stored_has_no_branch() -> None:
 
 
 def test_an_older_worker_executes_a_job_with_a_branch() -> None:
-    """It ignores what it does not know, and saves the job without it."""
+    """It ignores unknown fields, and saves the job without them."""
     newer = RemoteJob(SPEC).dump()
     newer["spec"]["unknown"] = "x"
     assert RemoteJob.load(newer).dump() == RemoteJob(SPEC).dump()
 
 
 @pytest.mark.parametrize("field", ["commit", "head"])
-def test_what_another_host_saved_as_a_commit_is_one(field: str) -> None:
+def test_a_value_saved_as_a_commit_must_be_a_commit(field: str) -> None:
     job = RemoteJob(SPEC, work=Parcel("w:1", "a" * 40, "b" * 40, "refs/x"))
     assert RemoteJob.load(job.dump()) == job
     option = job.work._replace(**{field: "--output=file"})
@@ -246,7 +246,7 @@ def test_a_parcel_that_is_too_large_is_an_error_with_a_solution(
 
 
 class Worker:
-    """A worker of the model: what it believes to hold."""
+    """A worker of the model: the claim that it believes to hold."""
 
     def __init__(self, name: str) -> None:
         self.name, self.claim = name, 0
@@ -299,7 +299,7 @@ def test_only_one_outcome_counts_per_order(moves: list[tuple[str, int]]) -> None
     assert job.written == lines == len(jobs.iterations("r1"))
 
 
-def test_held_and_claimed_are_pure() -> None:
+def test_held_and_claimed_do_not_change_the_job() -> None:
     job = RemoteJob(SPEC)
     taken = claimed(job, "one", 0.0, LEASE_S)
     assert taken is not None
@@ -314,9 +314,7 @@ def lose_workers(jobs: Jobs, clock: FakeClock, count: int) -> None:
         clock.advance(LEASE_S)
 
 
-def test_a_job_with_which_too_many_workers_are_lost_is_given_up(
-    jobs: Jobs, clock: FakeClock
-) -> None:
+def test_a_job_that_loses_too_many_workers_is_given_up(jobs: Jobs, clock: FakeClock) -> None:
     lose_workers(jobs, clock, MAX_LOSSES - 1)
     job = jobs.get("r1")
     assert job is not None

@@ -1,4 +1,4 @@
-"""A folder travels as it is, and what comes back is applied only to the folder that was sent."""
+"""A folder is transferred unchanged, and the work is applied only to the folder that was sent."""
 
 import subprocess
 from pathlib import Path
@@ -58,7 +58,7 @@ def sent(project: Path, place: Path) -> tuple[Parcel, Path]:
 
 
 def brought(project: Path, other: Path, start: Parcel, place: Path) -> Parcel:
-    """What was done elsewhere, received as `refs/switchgear/runs/r1`."""
+    """Work of another host, received as `refs/switchgear/runs/r1`."""
     commit = saved(other, place / "notes", "transfer/w")
     head = git(other, "rev-parse", "HEAD").strip()
     bundle = bundled(other, f"{REFERENCE}/w", without=(start.commit,))
@@ -135,7 +135,7 @@ def test_commits_of_the_agent_come_back_as_commits(project: Path, tmp_path: Path
     assert git(project, "status", "--porcelain") == "?? later\n"
 
 
-def test_what_the_user_staged_stays_staged_when_the_agent_has_committed(
+def test_staged_changes_of_the_user_stay_staged_when_the_agent_has_committed(
     project: Path, tmp_path: Path
 ) -> None:
     git(project, "add", "committed", "new")
@@ -200,7 +200,7 @@ def test_work_reaches_only_the_branch_that_was_checked_out(
     assert apply(project, start, work, "now", branch=was.branch) is None, "it is there already"
 
 
-def test_the_index_of_the_user_is_not_touched(project: Path) -> None:
+def test_the_index_of_the_user_stays_unchanged(project: Path) -> None:
     git(project, "add", "new")
     before = git(project, "ls-files", "-s"), git(project, "status", "--porcelain")
     snapshot(project, "r1")
@@ -274,7 +274,7 @@ def test_an_empty_folder_in_which_nothing_was_done_stays_empty(tmp_path: Path) -
     assert apply(project, start, work, "now") is None
 
 
-def test_a_bundle_that_builds_on_what_is_not_here_reports_it(project: Path, tmp_path: Path) -> None:
+def test_a_bundle_with_missing_prerequisites_is_reported(project: Path, tmp_path: Path) -> None:
     start, other = sent(project, tmp_path)
     (other / "more").write_text("more\n")
     saved(other, tmp_path / "notes", "transfer/w")
@@ -354,7 +354,7 @@ def test_a_repository_that_cannot_be_fetched_is_named_with_the_cause_in_front(
 
 
 @pytest.mark.parametrize("name", ["ignored", "folder", "folder/below"])
-def test_an_ignored_file_that_the_agent_did_not_know_is_not_replaced(
+def test_an_ignored_file_that_the_worker_did_not_have_is_not_replaced(
     project: Path, tmp_path: Path, name: str
 ) -> None:
     """The agent removes the .gitignore and adds a file of the same name."""
@@ -376,7 +376,7 @@ def test_an_ignored_file_that_the_agent_did_not_know_is_not_replaced(
 
 
 @pytest.mark.parametrize("where", ["project", "worker"])
-def test_a_packed_file_that_git_ignores_is_not_taken_for_a_deleted_one(
+def test_a_packed_file_that_git_ignores_does_not_count_as_deleted(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """It was added by force and never committed, or only the host of the worker ignores it."""
@@ -437,7 +437,7 @@ def test_a_file_that_becomes_a_folder_comes_back(project: Path, tmp_path: Path) 
     assert (project / "committed" / "inside").read_text() == "x\n"
 
 
-def test_work_on_a_history_of_its_own_is_applied_and_leaves_head(
+def test_work_on_a_separate_history_is_applied_and_leaves_head(
     project: Path, tmp_path: Path
 ) -> None:
     start, other = sent(project, tmp_path)

@@ -167,7 +167,7 @@ def result_of(outcome: AttemptOutcome) -> RunResult:
     return outcome.result
 
 
-def test_an_attempt_elsewhere_is_shown_as_one_here(crew: Crew) -> None:
+def test_an_attempt_on_a_worker_is_shown_like_a_local_one(crew: Crew) -> None:
     result = result_of(crew.run())
     assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, CENT)
     assert (crew.project / "work.txt").read_text() == "work\n"
@@ -275,7 +275,7 @@ def test_work_is_pushed_to_the_repository_of_the_batch_whatever_the_agent_calls_
 
 
 @pytest.mark.parametrize("is_old", [True, False])
-def test_the_work_leaves_a_branch_alone_that_was_checked_out_in_the_meantime(
+def test_work_is_not_applied_to_a_branch_checked_out_in_the_meantime(
     crew: Crew, *, is_old: bool
 ) -> None:
     """Also if a worker with an older version saved the job: it does not know the branch."""
@@ -307,7 +307,7 @@ def test_the_work_leaves_a_branch_alone_that_was_checked_out_in_the_meantime(
     assert (crew.project / "work.txt").read_text() == "work\n"
 
 
-def test_each_claim_pushes_to_a_reference_of_its_own(crew: Crew) -> None:
+def test_each_claim_pushes_to_its_own_reference(crew: Crew) -> None:
     shared = crew.folder / "shared.git"
     git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
     crew.repository, work, lost = str(shared), crew.work, ["r1"]
@@ -370,7 +370,7 @@ def test_a_batch_removes_what_a_killed_worker_has_sent(crew: Crew) -> None:
     assert crew.jobs._ledger.keys("parcel") == ["other-1-1.0"]
 
 
-def test_a_repository_that_takes_no_work_is_a_note(crew: Crew) -> None:
+def test_a_rejected_push_is_a_note(crew: Crew) -> None:
     shared = crew.folder / "shared.git"
     git(crew.folder, "clone", "-q", "--bare", str(crew.project), str(shared))
     hook = shared / "hooks" / "pre-receive"
@@ -502,7 +502,7 @@ def test_an_attempt_continues_while_its_record_cannot_be_written(
     assert (crew.shown["success"], crew.published) == (True, 1)
 
 
-def test_work_that_the_store_has_lost_is_not_waited_for(
+def test_an_attempt_does_not_wait_for_work_that_the_store_has_lost(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = crew.jobs.save
@@ -564,7 +564,7 @@ def test_a_worker_does_not_continue_without_the_work_of_the_last_one(
         worker._rebuild(context, job, RunFolder(root / "runs" / "r1"), root / "files")
 
 
-def test_a_task_that_one_host_cannot_begin_is_done_by_another(
+def test_a_task_that_one_host_cannot_start_is_done_by_another(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unpack, failures = (
@@ -717,7 +717,7 @@ def test_a_worker_waits_for_the_store_before_it_claims(
     assert job.claim == 1
 
 
-def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_the_leftovers_of_a_killed_worker_are_removed_and_nothing_else(tmp_path: Path) -> None:
     for name in ("killed", "running", "kept"):
         (tmp_path / name / "files").mkdir(parents=True)
     (tmp_path / "killed" / "lock").touch()
@@ -726,7 +726,7 @@ def test_what_a_killed_worker_left_is_removed_and_nothing_else(tmp_path: Path) -
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept", "running"]
 
 
-def test_the_number_of_an_iteration_is_no_path(tmp_path: Path) -> None:
+def test_the_number_of_an_iteration_cannot_be_a_path(tmp_path: Path) -> None:
     record = RunFolder(tmp_path / "runs" / "r1")
     with pytest.raises(ValueError, match="invalid literal"):
         write_iterations(record, [{"number": "../../../x", "facts": {}, "log": "x"}])
@@ -739,9 +739,7 @@ def test_an_attempt_leaves_no_files_on_its_host(crew: Crew) -> None:
     assert sorted(each.name for each in (crew.folder / "worker").iterdir()) == ["s", "work"]
 
 
-def test_a_task_with_which_every_worker_is_lost_ends(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_ends_every_worker_fails(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(run: str) -> None:
         if crew.jobs.claim(run, f"host-{crew.published}", 60.0) is not None:
             crew.clock_s += 60.0  # it never answers
@@ -791,7 +789,7 @@ def test_a_run_that_waits_for_a_worker_is_shown_as_waiting(
     assert crew.lines.calls == ["started", "iteration ended", "ended"]
 
 
-def test_a_run_that_is_stopped_while_it_waits_has_an_end(crew: Crew) -> None:
+def test_a_run_that_is_stopped_while_it_waits_ends(crew: Crew) -> None:
     crew.lost_ids, crew.interrupt = 1, Interrupt()
     crew.interrupt.ask("you")
     assert result_of(crew.run()).exit_reason is ExitReason.INTERRUPTED
@@ -801,7 +799,7 @@ def test_a_run_that_is_stopped_while_it_waits_has_an_end(crew: Crew) -> None:
     assert (again.exit_reason, again.state.resumptions) == (ExitReason.COMPLETED, 0)
 
 
-def test_a_suspended_worker_does_not_hold_a_run_that_is_ordered_again(crew: Crew) -> None:
+def test_a_suspended_worker_does_not_block_a_run_that_is_submitted_again(crew: Crew) -> None:
     """Its claim expired, the batch was stopped and its job forgotten, and the run resumed."""
     crew.interrupt, claims = Interrupt(), list[int]()
 
@@ -825,7 +823,7 @@ def test_a_suspended_worker_does_not_hold_a_run_that_is_ordered_again(crew: Crew
     assert claims == [1, 3], "the first claim, one that withdraws the job, the second claim"
 
 
-def test_the_claims_of_a_run_that_was_continued_here_do_not_begin_again(crew: Crew) -> None:
+def test_claim_numbers_continue_after_a_run_was_continued_locally(crew: Crew) -> None:
     """Its job is forgotten, and `switchgear resume` has written run.json."""
     crew.interrupt = Interrupt()
     crew.interrupt.ask("you")
@@ -842,9 +840,7 @@ def test_the_claims_of_a_run_that_was_continued_here_do_not_begin_again(crew: Cr
     assert (first, job.claim) == (1, 2)
 
 
-def test_a_run_that_no_worker_can_begin_has_an_end(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_no_worker_can_start_ends(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     def unpack(*_: object) -> None:
         raise TransferError("the bundle is damaged")
 
@@ -857,7 +853,7 @@ def test_a_run_that_no_worker_can_begin_has_an_end(
     assert crew.shown["reason"] == result.reason
 
 
-def test_a_run_that_a_worker_could_not_end_has_an_end(
+def test_a_run_that_a_worker_could_not_finish_ends(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = AttemptOutcome(None, "it could not be run: KeyError: 'x'", began=False)
@@ -868,7 +864,7 @@ def test_a_run_that_a_worker_could_not_end_has_an_end(
     assert crew.shown["reason"] == failed.problem
 
 
-def test_a_run_that_could_not_be_ordered_leaves_no_folder(crew: Crew) -> None:
+def test_a_run_that_could_not_be_submitted_leaves_no_folder(crew: Crew) -> None:
     shutil.rmtree(crew.project / ".git")
     assert "is not in a git repository" in crew.run().problem
     assert list(crew.here.runs.iterdir()) == []
@@ -896,7 +892,7 @@ def test_a_message_to_a_run_that_waits_is_in_its_first_prompt(crew: Crew, *, stu
     assert "try something else" in prompt
 
 
-def test_what_a_run_did_here_in_the_meantime_counts(crew: Crew) -> None:
+def test_local_iterations_of_a_run_in_the_meantime_count(crew: Crew) -> None:
     """A killed batch leaves the job in the store; then `switchgear resume` continued the run here."""
     result_of(crew.run(forget=False))
     record = RunFolder(crew.here.runs / "r1")
@@ -910,7 +906,7 @@ def test_what_a_run_did_here_in_the_meantime_counts(crew: Crew) -> None:
     assert (result.state.iterations, result.state.spent_micros) == (4, 4 * CENT)
 
 
-def test_a_run_that_other_hosts_have_is_not_continued_here(crew: Crew) -> None:
+def test_a_run_that_another_host_has_is_not_continued_locally(crew: Crew) -> None:
     ledger = MemoryLedger("memory:", time.time)
     jobs = Jobs(ledger)
     run = {"id": "r1", "host": "", "end": None}
@@ -924,7 +920,7 @@ def test_a_run_that_other_hosts_have_is_not_continued_here(crew: Crew) -> None:
     assert not held_elsewhere(ledger, {"id": "r1", "end": None})  # it never left this host
 
 
-def test_a_run_is_known_to_be_elsewhere_before_a_worker_can_have_it(crew: Crew) -> None:
+def test_a_run_is_marked_as_remote_before_a_worker_can_claim_it(crew: Crew) -> None:
     """A batch that is killed while it sends the first id must not be continued on its host."""
     publish, elsewhere = crew.publish, list[str]()
 
@@ -970,7 +966,7 @@ def test_a_task_is_interrupted_if_the_user_does_not_wait_for_the_store(
     assert list(crew.here.runs.iterdir()) == []
 
 
-def test_an_id_that_an_older_worker_was_given_is_sent_again_soon(crew: Crew) -> None:
+def test_an_id_that_an_older_worker_received_is_sent_again_soon(crew: Crew) -> None:
     clock, sent = FakeClock(), list[str]()
     context = RemoteContext(crew.jobs, lambda run, _: sent.append(run), "b1", {})
     sending = _Sender(context, (), Time(clock=clock), _Reported())

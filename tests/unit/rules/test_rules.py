@@ -1,4 +1,4 @@
-"""The absolute rules: what breaks them, what does not, and what cannot get past them."""
+"""The absolute rules: calls that break them, calls that do not, and evasions."""
 
 import os
 from pathlib import Path
@@ -316,7 +316,7 @@ def test_sending_secrets_is_found(command: str) -> None:
         f"echo {KEY} | wc -c",
     ],
 )
-def test_placeholders_variables_and_this_machine_are_no_leak(command: str) -> None:
+def test_placeholders_variables_and_this_machine_are_not_leaks(command: str) -> None:
     assert bash(command) is None
 
 
@@ -372,7 +372,7 @@ def test_contents_are_pieces_in_order_on_a_line() -> None:
     assert judge([rule], "Write", {"file_path": "x", "content": "drop\nproduction"}, PLACE) is None
 
 
-def test_a_text_that_is_too_long_or_too_deep_is_refused_not_passed() -> None:
+def test_a_text_that_is_too_long_or_too_deeply_nested_is_refused() -> None:
     long = judge(BUILT_IN, "Bash", {"command": "true;" * 100_000}, PLACE)
     assert long is not None
     assert long.rule == "readable"
@@ -454,7 +454,7 @@ def constitutional(**options: object) -> CircuitBreaker:
     return CircuitBreaker("rules/coder", policy=preset_policy("constitutional"), **options)  # type: ignore[arg-type]
 
 
-def test_a_guard_halts_at_the_first_broken_rule_and_everything_after_it() -> None:
+def test_a_guard_refuses_the_first_broken_rule_and_every_later_call() -> None:
     breaker = constitutional()
     guard = RuleGuard(breaker, BUILT_IN, PLACE)
     assert guard.ask("Bash", {"command": "git push"}) is None
@@ -508,7 +508,7 @@ def test_a_variable_that_begins_with_an_underscore_keeps_its_value_behind_eval(
     assert broken.rule == "guard/files"
 
 
-def test_a_variable_without_a_name_is_no_defect_of_the_parser() -> None:
+def test_a_variable_without_a_name_does_not_break_the_parser() -> None:
     assert bash("f() { read ''; printf -v '' x; }; f") is None
 
 
@@ -520,7 +520,7 @@ def test_a_variable_without_a_name_is_no_defect_of_the_parser() -> None:
         ("/tmp/.claude-test", "/home/me", "cd / && cp x /tmp/.claude-test/switchgear.yaml"),
     ],
 )
-def test_a_temporary_folder_with_the_guard_in_it_is_no_place_for_backups(
+def test_a_temporary_folder_that_contains_the_guard_is_protected(
     workspace: str, home: str, command: str
 ) -> None:
     place = Place(workspace, home=home)
@@ -543,7 +543,7 @@ def test_a_secret_that_is_copied_to_a_backup_is_still_one() -> None:
         ("mcp__fs__edit_file", {"edits": [{"oldText": "a", "newText": "b"}]}),
     ],
 )
-def test_an_input_that_a_tool_ignores_makes_it_no_reader(tool: str, more: object) -> None:
+def test_an_ignored_input_does_not_make_a_tool_a_reader(tool: str, more: object) -> None:
     inputs = {"command": "view", "path": ".claude/settings.json"}
     assert judge(BUILT_IN, tool, {**inputs, **dict(more)}, PLACE) is not None  # type: ignore[call-overload]
     assert judge(BUILT_IN, "str_replace_based_edit_tool", inputs, PLACE) is None

@@ -63,6 +63,6 @@ def test_most_rules_are_not_read_for_a_harmless_call() -> None:
     assert len(load_rules_about(data, deed)) < len(data) / 2
 
 
-def test_what_was_never_dumped_is_refused() -> None:
+def test_an_invalid_dump_of_rules_is_refused() -> None:
     with pytest.raises(ValueError, match="rules are 7"):
         load_rules_about(7, call_effects("Read", {}, PLACE))

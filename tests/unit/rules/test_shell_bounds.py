@@ -1,4 +1,4 @@
-"""Text that is made to be slow to judge is judged quickly, or refused as too long to read."""
+"""Text that is designed to be slow to analyse is analysed quickly, or refused as too long."""
 
 import time
 
@@ -62,7 +62,7 @@ def judged(text: str) -> Broken | None:
 
 @pytest.mark.parametrize("padding", PADDINGS.values(), ids=PADDINGS)
 @pytest.mark.parametrize("text", ["rm -rf /srv/x; {}", "{}\nrm -rf /srv/x"], ids=["front", "end"])
-def test_what_a_rule_forbids_is_refused_behind_and_before_any_padding(
+def test_a_forbidden_command_is_refused_before_and_after_any_padding(
     text: str, padding: str
 ) -> None:
     begun = time.process_time()
@@ -74,11 +74,11 @@ def test_what_a_rule_forbids_is_refused_behind_and_before_any_padding(
 @pytest.mark.parametrize(
     "text", ["rm -rf /srv/x \0", "rm -rf /srv/x /proc/1/root/x", "rm -rf $'/srv/x\\0'", "\0"]
 )
-def test_what_cannot_be_read_or_resolved_is_refused(text: str) -> None:
+def test_an_unreadable_or_unresolvable_call_is_refused(text: str) -> None:
     assert judged(text) is not None
 
 
-def test_a_long_document_is_no_long_command() -> None:
+def test_a_long_document_is_not_a_long_command() -> None:
     lines = "line 'of' $text (with) \"signs\" and it's fine\n" * 5_000
     assert judged(f"cat > notes.md <<'EOF'\n{lines}EOF\nls") is None
 

@@ -15,7 +15,7 @@ class Raw:
         return self.now_s
 
 
-def test_a_wait_that_took_far_too_long_was_a_suspension() -> None:
+def test_a_wait_that_took_far_too_long_counts_as_a_suspension() -> None:
     raw = Raw()
     clock = AwakeClock(raw)
     before_s = clock()
@@ -23,7 +23,7 @@ def test_a_wait_that_took_far_too_long_was_a_suspension() -> None:
     assert clock.read_after(before_s, 1.0) - before_s == 1.0
 
 
-def test_a_busy_machine_is_no_suspension() -> None:
+def test_a_busy_machine_is_not_a_suspension() -> None:
     raw = Raw()
     clock = AwakeClock(raw)
     before_s = clock()

@@ -66,7 +66,7 @@ tasks:
     assert (base.timeout, base.more_time_s, base.worktree) == (5400.0, 600.0, True)
 
 
-def test_no_timeout_is_0_and_a_policy_can_be_named(tmp_path: Path) -> None:
+def test_a_timeout_of_0_is_no_limit_and_a_policy_can_be_named(tmp_path: Path) -> None:
     assert read(tmp_path, f"{TASK}, timeout: 0}}")[0].timeout is None
     assert read(tmp_path, f"{TASK}, timeout: learned}}")[0].timeout == "learned"
     assert read(tmp_path, f"{TASK}, timeout: 90}}")[0].timeout == 90.0
@@ -77,7 +77,7 @@ def test_toml_is_read_as_well(tmp_path: Path) -> None:
     assert [task.name for task in read(tmp_path, text, "tasks.toml")] == ["a"]
 
 
-def test_a_changed_task_is_detected_and_another_order_of_its_keys_is_no_change(
+def test_a_changed_task_is_detected_and_reordered_keys_are_not_a_change(
     tmp_path: Path,
 ) -> None:
     one = read(tmp_path, f"{TASK}, validate: true, stuck: true}}")[0]
@@ -118,7 +118,9 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("text", "message"), PROBLEMS)
-def test_what_is_wrong_is_reported_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_value_is_reported_with_its_position(
+    tmp_path: Path, text: str, message: str
+) -> None:
     assert message in wrong(tmp_path, text)
 
 
@@ -147,7 +149,7 @@ def test_a_need_that_is_nearly_a_name_is_suggested(tmp_path: Path) -> None:
     assert "did you mean 'parser'?" in wrong(tmp_path, text)
 
 
-def test_an_agent_of_its_own_replaces_the_command_of_the_defaults(tmp_path: Path) -> None:
+def test_the_agent_of_a_task_replaces_the_command_of_the_defaults(tmp_path: Path) -> None:
     text = "defaults: {agent_cmd: my-agent}\ntasks:\n  - {name: a, task: x, agent: codex}\n"
     assert read(tmp_path, text)[0].flags == {"agent": "codex"}
 
@@ -157,7 +159,7 @@ def test_half_of_a_surrogate_pair_is_reported_before_anything_starts(tmp_path: P
     assert "tasks.yaml:2: tasks[0].task: 'do \\ud800 it' has half of a surrogate pair" in problem
 
 
-def test_a_label_among_the_needs_is_no_task(tmp_path: Path) -> None:
+def test_a_label_among_the_needs_is_not_a_task(tmp_path: Path) -> None:
     [task] = read(tmp_path, f"labels: [gpu, big]\n{TASK}, needs: [gpu]}}\n")
     assert (task.needs, task.labels) == ((), ("gpu",))
 

@@ -1,4 +1,4 @@
-"""A large batch saves each change as one line: what was saved is read, whatever was cut off."""
+"""A large batch saves each change as one line; complete lines are read after a cut."""
 
 import json
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_the_journal_of_an_older_file_is_not_applied_to_a_newer_one(home: BatchF
     assert statuses(home)["t1"] is Status.DONE
 
 
-def test_another_process_continues_with_a_journal_of_its_own(home: BatchFolder) -> None:
+def test_another_process_continues_with_its_own_journal(home: BatchFolder) -> None:
     kept = state()
     home.write(kept)
     change(home, kept, "t1", Status.DONE)

@@ -1,4 +1,4 @@
-"""Which tasks may begin, which are blocked and by what, cycles, and shares of the budget."""
+"""Which tasks may start, which are blocked and why, cycles, and shares of the budget."""
 
 from collections.abc import Iterable
 
@@ -20,17 +20,17 @@ def names(found: Iterable[Task]) -> list[str]:
 DIAMOND = tasks(a="", b="a", c="a", d="b c")
 
 
-def test_what_needs_nothing_is_ready_first() -> None:
+def test_tasks_without_needs_are_ready_first() -> None:
     assert names(ready(DIAMOND, {})) == ["a"]
 
 
-def test_what_is_done_or_accepted_lets_the_next_begin_in_the_order_of_the_file() -> None:
+def test_done_and_accepted_tasks_release_dependents_in_the_order_of_the_file() -> None:
     assert names(ready(DIAMOND, {"a": Status.DONE})) == ["b", "c"]
     assert names(ready(DIAMOND, {"a": Status.PARTIAL})) == ["b", "c"]
 
 
 @pytest.mark.parametrize("status", [each for each in Status if each not in {"done", "partial"}])
-def test_nothing_else_lets_the_next_begin(status: Status) -> None:
+def test_no_other_end_of_a_task_releases_its_dependents(status: Status) -> None:
     found = ready(DIAMOND, {"a": status})
     assert names(found) == (["a"] if status is Status.WAITING else [])
 
@@ -51,12 +51,12 @@ def test_the_cause_is_named_through_what_is_blocked_already() -> None:
     assert blocked(DIAMOND, statuses) == {"d": "a"}
 
 
-def test_what_failed_beside_a_task_does_not_block_it() -> None:
+def test_unrelated_failures_do_not_block_a_task() -> None:
     both = tasks(a="", b="", c="b")
     assert blocked(both, {"a": Status.FAILED}) == {}
 
 
-def test_what_was_interrupted_blocks_nothing() -> None:
+def test_an_interrupted_task_blocks_nothing() -> None:
     assert blocked(DIAMOND, {"a": Status.INTERRUPTED}) == {}
 
 
@@ -83,7 +83,7 @@ def test_tasks_that_need_each_other_are_found(
     assert cycle(needs) == ring
 
 
-def test_two_that_could_run_at_once_in_one_tree_clash() -> None:
+def test_two_tasks_that_could_run_at_once_in_one_tree_clash() -> None:
     assert clash(DIAMOND, dict.fromkeys("abcd", "/project")) == ("b", "c")
     assert clash([*reversed(DIAMOND)], dict.fromkeys("abcd", "/project")) == ("c", "b")
 
@@ -96,7 +96,7 @@ def test_a_tree_inside_another_is_the_same() -> None:
     assert clash(tasks(a="", b="", c="a"), parts) == ("b", "c")
 
 
-def test_those_that_wait_for_each_other_or_have_trees_of_their_own_do_not_clash() -> None:
+def test_dependent_tasks_and_tasks_with_their_own_trees_do_not_clash() -> None:
     assert clash(tasks(a="", b="a", c="b"), dict.fromkeys("abc", "/project")) is None
     assert clash(DIAMOND, {"a": "/project", "b": "/project", "d": "/project"}) is None
 
@@ -106,7 +106,7 @@ def test_without_a_limit_a_task_gets_what_it_requests() -> None:
     assert SharedBudget().grant(7, 2) == 7
 
 
-def test_tasks_without_a_limit_of_their_own_share_what_is_left() -> None:
+def test_tasks_without_their_own_limit_share_the_rest() -> None:
     assert SharedBudget(100).grant(None, 4) == 25
     assert SharedBudget(100, 10, 60).grant(None, 1) == 30
     assert SharedBudget(100, 40, 60).grant(None, 1) == 0
@@ -122,9 +122,7 @@ def test_a_task_that_needs_more_than_is_left_waits_for_returned_reservations() -
     "shared",
     [SharedBudget(100), SharedBudget(100, 99, 1), SharedBudget(100, 120, 5), SharedBudget(0)],
 )
-def test_what_is_granted_is_never_more_than_is_left(
-    shared: SharedBudget, wanted: int | None
-) -> None:
+def test_grants_never_exceed_the_remaining_budget(shared: SharedBudget, wanted: int | None) -> None:
     granted = shared.grant(wanted, 3)
     assert granted is not None
     assert 0 <= granted <= (shared.left_micros or 0)

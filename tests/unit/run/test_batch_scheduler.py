@@ -161,13 +161,13 @@ def with_all(batch: Batch, **fields: Any) -> Batch:
     return batch._replace(tasks=tuple(task._replace(**fields) for task in batch.tasks))
 
 
-def test_tasks_run_after_what_they_need_and_else_in_the_order_of_the_file(stage: Stage) -> None:
+def test_tasks_run_after_their_needs_and_otherwise_in_the_order_of_the_file(stage: Stage) -> None:
     end = stage.run(tasks(c="b", b="", a=""), lambda _: outcome("completed"))
     assert (end.name, end.code) == ("done", 0)
     assert stage.order == ["b", "c", "a"]
 
 
-def test_as_many_run_at_once_as_may_and_no_more(stage: Stage) -> None:
+def test_at_most_the_configured_number_of_tasks_run_at_once(stage: Stage) -> None:
     together = threading.Barrier(2, timeout=LIMIT_S)
     at_work, most = set[str](), 0
 
@@ -184,7 +184,7 @@ def test_as_many_run_at_once_as_may_and_no_more(stage: Stage) -> None:
     assert most == 2
 
 
-def test_what_could_not_even_be_started_blocks_its_dependents_too(stage: Stage) -> None:
+def test_a_task_that_could_not_be_started_blocks_its_dependents_too(stage: Stage) -> None:
     batch = tasks(a="", b="a")
     gone = batch._replace(tasks=(batch.tasks[0]._replace(cwd="/absent/folder"), batch.tasks[1]))
     end = stage.run(gone, lambda _: outcome("completed"))
@@ -193,7 +193,7 @@ def test_what_could_not_even_be_started_blocks_its_dependents_too(stage: Stage) 
     assert "no longer exists" in stage.progress["a"].reason
 
 
-def test_a_demo_project_that_a_killed_process_left_half_made_is_rebuilt(tmp_path: Path) -> None:
+def test_a_half_created_demo_project_is_rebuilt(tmp_path: Path) -> None:
     half = tmp_path / "home" / "demo" / "a-1"
     half.mkdir(parents=True)
     (half / "half").write_text("made")
@@ -280,7 +280,7 @@ def test_accept_keeps_what_was_done_and_lets_dependents_begin(stage: Stage) -> N
     assert stage.progress["a"].checkpoint == "git show it"
 
 
-def test_where_no_file_differs_there_is_nothing_to_look_at(stage: Stage) -> None:
+def test_without_changed_files_there_is_no_checkpoint(stage: Stage) -> None:
     stage.run(tasks(a=""), lambda _: outcome("completed", changed=0))
     assert stage.progress["a"].checkpoint is None
 
@@ -298,14 +298,14 @@ def test_retry_begins_a_new_run_and_includes_the_cost_of_the_old_one(stage: Stag
     assert stage.progress["a"].spent_micros == 10
 
 
-def test_skip_gives_the_task_up(stage: Stage) -> None:
+def test_skip_marks_the_task_as_skipped(stage: Stage) -> None:
     batch = with_all(tasks(a="", b="a"), on_timeout="skip")
     assert stage.run(batch, late("timeout")).code == 21
     assert stage.statuses == {"a": "skipped", "b": "blocked"}
 
 
 @pytest.mark.parametrize("policy", ["resume", "retry"])
-def test_a_policy_tries_again_only_so_often(stage: Stage, policy: str) -> None:
+def test_a_policy_retries_a_limited_number_of_times(stage: Stage, policy: str) -> None:
     batch = with_all(tasks(a=""), on_timeout=policy, attempts=2)
     assert stage.run(batch, lambda _: outcome("timeout")).code == 21
     assert len(stage.attempts) == 2
@@ -336,7 +336,7 @@ def test_without_an_answer_the_policy_decides(stage: Stage) -> None:
 # The circuit of spawning agents
 
 
-def test_spawning_records_each_attempt_and_nothing_that_is_no_evidence(stage: Stage) -> None:
+def test_the_spawn_circuit_records_each_attempt_that_is_evidence(stage: Stage) -> None:
     ends = {"a": "completed", "b": "max_iterations", "c": "budget", "d": "blocked"}
     stage.run(tasks(a="", b="", c="", d=""), lambda at: outcome(ends[at.task.name]))
     totals = stage.panel.breaker(SPAWN).totals
@@ -347,7 +347,7 @@ def fails_first(attempt: Attempt) -> AttemptOutcome:
     return outcome("agent_error" if attempt.task.name == "a" else "completed")
 
 
-def test_wait_counts_down_tests_and_resumes_normal_operations(stage: Stage) -> None:
+def test_wait_counts_down_probes_and_resumes(stage: Stage) -> None:
     stage.policy = TRIPS_AT_ONCE
     assert stage.run(tasks(a="", b="", c=""), fails_first).code == 21
     assert stage.statuses == {"a": "failed", "b": "done", "c": "done"}
@@ -386,7 +386,9 @@ def test_an_abort_ends_what_runs_and_it_can_be_resumed(stage: Stage) -> None:
     assert stage.statuses == {"a": "failed", "b": "interrupted", "c": "waiting"}
 
 
-def test_a_policy_closes_the_circuit_by_force_only_so_often_and_then_waits(stage: Stage) -> None:
+def test_a_policy_force_closes_the_circuit_a_limited_number_of_times_and_then_waits(
+    stage: Stage,
+) -> None:
     stage.policy = TRIPS_AT_ONCE
     batch = tasks(**{f"t{n}": "" for n in range(MAX_FORCES + 2)})._replace(on_open="force")
     stage.run(batch, lambda _: outcome("agent_error"))
@@ -468,7 +470,7 @@ def test_parallel_tasks_never_get_more_than_the_budget(stage: Stage) -> None:
     assert stage.progress["c"].reason == "$0.0001 of the batch's $0.0001 are spent"
 
 
-def test_a_budget_of_its_own_is_kept_over_all_attempts(stage: Stage) -> None:
+def test_the_budget_of_a_task_applies_to_all_its_attempts(stage: Stage) -> None:
     flags = {"agent": "codex", "budget_micros": 10}
     batch = Batch((Task("a", "x", flags=flags, on_timeout="resume"),))
     stage.run(batch, lambda at: outcome("timeout", cost=6))
@@ -524,7 +526,7 @@ def kept(**statuses: str) -> dict[str, Progress]:
     return {n: Progress(Status(s), run=f"run-{n}", attempts=2) for n, s in statuses.items()}
 
 
-def test_what_is_done_is_not_repeated_and_what_ran_is_resumed(stage: Stage) -> None:
+def test_done_tasks_are_not_repeated_and_running_ones_are_resumed(stage: Stage) -> None:
     batch = tasks(a="", b="", c="a")
     progress, _ = resumed_progress(
         kept(a="done", b="running", c="blocked"), batch.tasks, failed_too=False
@@ -561,7 +563,7 @@ def test_a_task_that_gets_a_worktree_leaves_the_folder_of_the_user_alone(tmp_pat
     assert run_git(project, ["status", "--porcelain"]).splitlines() == ["?? new"]
 
 
-def test_a_changed_file_is_noticed(stage: Stage) -> None:
+def test_a_changed_file_is_detected(stage: Stage) -> None:
     old = kept(a="done", gone="failed")
     old["a"] = old["a"]._replace(digest="another")
     progress, notes = resumed_progress(old, tasks(a="", new="").tasks, failed_too=False)
@@ -598,7 +600,7 @@ def test_a_batch_that_cannot_be_read_is_reported(stage: Stage, text: str) -> Non
 # A full disk
 
 
-def test_a_batch_json_that_cannot_be_written_ends_the_batch_and_nothing_begins_any_more(
+def test_a_batch_json_that_cannot_be_written_ends_the_batch_and_starts_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage(tmp_path)
@@ -632,7 +634,7 @@ def test_a_task_whose_run_filled_the_disk_is_continued_later(tmp_path: Path) -> 
     assert stage.run(batch, lambda _: outcome("completed"), progress).name == "done"
 
 
-def test_a_run_that_cannot_be_made_because_the_disk_is_full_is_no_failure_of_its_task(
+def test_a_run_that_cannot_be_created_on_a_full_disk_is_not_a_failure_of_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage(tmp_path)

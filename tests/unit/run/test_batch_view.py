@@ -1,4 +1,4 @@
-"""What is shown of a batch: plain lines with names in front, a table that fits, a summary."""
+"""The view of a batch: plain lines with task names, a table that fits the terminal, a summary."""
 
 import io
 import json
@@ -45,7 +45,7 @@ def test_a_line_of_a_task_has_its_name_in_front() -> None:
     )
 
 
-def test_a_block_keeps_its_columns_and_nothing_that_a_terminal_obeys() -> None:
+def test_a_block_keeps_its_columns_and_contains_no_control_sequences() -> None:
     stream = io.StringIO()
     BatchLineView(stream, wall=lambda: NIGHT_S).message(
         "TASK TIMED OUT\n\n[Resume]             - more \x1b[2J time"

@@ -1,4 +1,4 @@
-"""How the facts of a run read: the error line that matters, times, tests, cost."""
+"""The formats of a run's facts: the relevant error line, times, tests, cost."""
 
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def test_the_end_of_an_output_never_begins_inside_a_word() -> None:
     assert error_of("a\nb", 100) == "a\nb"
 
 
-def test_texts_are_cut_behind_a_word_with_an_ellipsis() -> None:
+def test_texts_are_cut_after_a_word_with_an_ellipsis() -> None:
     assert shortened("alpha beta gamma", 12, "…") == "alpha beta…"
     assert shortened("x" * 40, 10, "…") == "x" * 9 + "…"
     assert shortened("short", 5, "…") == "short"
@@ -107,7 +107,7 @@ def test_heat_is_at_most_100_percent_and_unknown_cost_is_never_zero() -> None:
     assert "$0.00" not in spent(0, 1)
 
 
-def test_tests_are_counted_of_all_and_one_is_singular(stage: Stage) -> None:
+def test_tests_are_shown_as_n_of_all_and_one_is_singular(stage: Stage) -> None:
     check = checker(stage, "print('1 passed, 2 failed in 0.1s'); sys.exit(1)")
     result = stage.run("write('n', str(n)); fail('no')", validate=check, max_iterations=1)
     assert "1 of 3 tests passes" in result.text()

@@ -21,7 +21,7 @@ def of(**fields: object) -> RunOptions:
     return RunOptions(**{"task": "Make the parser accept comments!", "agent": "claude", **fields})  # type: ignore[arg-type]
 
 
-def test_another_agent_or_validation_has_another_circuit_and_a_limit_has_not(
+def test_the_circuit_depends_on_agent_and_validation_and_not_on_limits(
     tmp_path: Path,
 ) -> None:
     names = {
@@ -42,7 +42,7 @@ def test_another_agent_or_validation_has_another_circuit_and_a_limit_has_not(
     assert task_name(tmp_path, of()) == task_name(tmp_path, spaced), "it runs once at a time"
 
 
-def test_the_tests_that_are_found_are_the_validation(tmp_path: Path) -> None:
+def test_the_detected_tests_are_the_validation(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("")
     auto = loop_name(tmp_path, of(validate="auto"))
     assert auto == loop_name(tmp_path, of(validate="python3 -m pytest -q"))
@@ -59,7 +59,7 @@ def test_the_tests_that_are_found_are_the_validation(tmp_path: Path) -> None:
         ("日本語", ""),
     ],
 )
-def test_the_name_has_the_task_and_nothing_that_is_secret_or_hostile(
+def test_the_circuit_name_contains_the_task_without_secrets_and_hostile_text(
     tmp_path: Path, task: str, title: str
 ) -> None:
     name = loop_name(tmp_path, of(task=task))
@@ -98,14 +98,14 @@ def test_the_retry_after_a_trip_is_not_reported_with_the_counts_of_another_run(
     )
 
 
-def test_a_changed_validation_may_begin_where_the_old_one_tripped(stage: Stage) -> None:
+def test_a_changed_validation_may_start_where_the_old_one_tripped(stage: Stage) -> None:
     bad = checker(stage, "sys.exit(1)")
     assert stage.run("write('n', str(n))", validate=bad).exit_reason == "circuit_breaker"
     stage.record = None
     assert stage.run("write('n', 'new')", validate="true").exit_reason == "completed"
 
 
-def test_the_program_of_a_command_is_no_provider(stage: Stage) -> None:
+def test_the_program_of_a_command_is_not_a_provider(stage: Stage) -> None:
     stage.run(FAILS, consecutive_failures=2)
     names = [view.name for view in stage.panel.circuits()]
     assert [name for name in names if name.startswith("loop/")]

@@ -83,14 +83,14 @@ def test_no_progress_that_was_set_counts_failures(stage: Stage) -> None:
     assert (iterations, "No progress in 4 iterations" in reason) == (4, True)
 
 
-def test_a_standstill_that_is_no_failure_is_stopped_whatever_the_failures_may_be(
+def test_iterations_without_progress_are_stopped_whatever_the_failure_limit(
     stage: Stage,
 ) -> None:
     iterations, reason = run(stage, SILENT, consecutive_failures=9)
     assert (iterations, "No progress in 4 iterations" in reason) == (4, True)
 
 
-def test_zero_failures_is_never_also_where_no_file_changes(stage: Stage) -> None:
+def test_a_failure_limit_of_zero_never_trips_without_file_changes_either(stage: Stage) -> None:
     iterations, reason = run(stage, DISTINCT, consecutive_failures=0, max_iterations=9)
     assert (iterations, reason) == (9, "9 iterations and the task is not done")
 

@@ -1,4 +1,4 @@
-"""One process at a time works on a task: the lock is the system's, so nothing stale is left."""
+"""One process at a time works on a task: the lock belongs to the system, so it never becomes stale."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_a_held_lock_names_its_holder_and_a_killed_holder_releases_it(tmp_path: 
     RunLock(path, "the task").release()
 
 
-def test_a_zombie_holds_nothing(tmp_path: Path) -> None:
+def test_a_zombie_process_holds_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     process = holder(path)
     began = process_began(process.pid)
@@ -60,7 +60,7 @@ def test_a_zombie_holds_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "folder"])
-def test_a_lock_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_lock_that_is_not_a_regular_file_is_refused(tmp_path: Path, kind: str) -> None:
     path, target = tmp_path / "lock", tmp_path / "precious"
     if kind in {"link", "dangling"}:
         if kind == "link":

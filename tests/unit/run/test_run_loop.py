@@ -51,7 +51,7 @@ def test_limits_that_differ_from_their_defaults_count_as_set(project: Path) -> N
         run_loop(options, folder=project, panel=panel)
 
 
-def test_what_cannot_be_followed_is_reported_before_anything_is_made(project: Path) -> None:
+def test_invalid_options_are_reported_before_anything_is_created(project: Path) -> None:
     with pytest.raises(ValueError, match="no agent is named"):
         run_loop(RunOptions("x"), panel=Panel("memory:"))
     with pytest.raises(LoopRefused, match="no program 'no-such-agent'"):

@@ -1,4 +1,4 @@
-"""How many messages a run sends to its store: what is known already is not read again."""
+"""The number of messages that a run sends to its store: known state is not read again."""
 
 from pathlib import Path
 from typing import Any

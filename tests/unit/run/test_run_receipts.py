@@ -132,7 +132,7 @@ def test_a_notice_that_does_not_arrive_is_reported_and_never_raised() -> None:
 @pytest.mark.parametrize(
     "text", ["", "pager", "file:///etc/passwd", "command:", "slack:not a name"]
 )
-def test_a_target_that_cannot_be_is_a_usage_error(text: str) -> None:
+def test_an_invalid_target_is_a_usage_error(text: str) -> None:
     with pytest.raises(ValueError, match="--notify: "):
         targets_of([text])
 

@@ -1,4 +1,4 @@
-"""`--timeout auto`: worked out from the size of the task, or learned from runs that are kept."""
+"""`--timeout auto`: computed from the size of the task, or learned from saved runs."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ OPTIONS = RunOptions("add auth", agent="codex")
 
 
 def parsed(*words: str) -> dict[str, Any]:
-    """The flags that a command line comes to."""
+    """The options of a command line."""
     found: dict[str, Any] = {}
 
     @click.command()
@@ -30,7 +30,7 @@ def parsed(*words: str) -> dict[str, Any]:
 
 
 def kept(root: Path, number: int, seconds: float, **fields: Any) -> None:
-    """A finished run, as it is kept."""
+    """A finished run, as it is saved."""
     run: dict[str, Any] = {
         "schema": 1,
         "id": f"r{number:03}",
@@ -47,7 +47,9 @@ def kept(root: Path, number: int, seconds: float, **fields: Any) -> None:
     (folder / "run.json").write_text(json.dumps(run))
 
 
-def test_auto_takes_the_size_of_the_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_timeout_of_auto_uses_the_size_of_the_task(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     flags, timeout = split_timeout(
         parsed("--timeout", "auto", "--files", "3", "--loc", "150", "--deps", "1")
@@ -58,7 +60,7 @@ def test_auto_takes_the_size_of_the_task(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert note == "the timeout is 285 s (adaptive: 120 + 3 x 30 + 150 x 0.1 + 1 x 60 s)"
 
 
-def test_complex_doubles_it_and_a_policy_may_be_named(
+def test_complex_doubles_the_timeout_and_a_policy_may_be_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,13 +70,13 @@ def test_complex_doubles_it_and_a_policy_may_be_named(
     assert with_timeout(OPTIONS, timeout, Timeouts(policy="fixed"))[0].timeout_s == 300.0
 
 
-def test_a_span_is_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_duration_is_a_fixed_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     flags, timeout = split_timeout(parsed("--timeout", "30m"))
     assert (flags["timeout_s"], timeout) == (1800.0, {})
     assert with_timeout(OPTIONS, timeout, Timeouts()) == (OPTIONS, None)
 
 
-def test_what_is_neither_is_refused_with_the_ways_there_are() -> None:
+def test_an_invalid_timeout_is_refused_with_the_valid_forms() -> None:
     with pytest.raises(click.UsageError, match="or one of auto, fixed, adaptive, learned, longest"):
         parsed("--timeout", "soon")
 
@@ -98,7 +100,7 @@ def test_similar_runs_are_those_of_the_same_task_and_agent_that_were_completed(
     assert found == [100.0, 600.0]
 
 
-def test_too_few_of_the_task_give_way_to_those_of_the_preset(tmp_path: Path) -> None:
+def test_with_too_few_runs_of_the_task_those_of_the_preset_count(tmp_path: Path) -> None:
     kept(tmp_path, 1, 100.0)
     kept(tmp_path, 2, 200.0, task="another", options={"preset": "feature"})
     kept(tmp_path, 3, 300.0, task="a third", options={"preset": "feature"})

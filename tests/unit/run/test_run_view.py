@@ -15,7 +15,7 @@ from unit.run_facts import facts, readings, run
 
 
 class Stand:
-    """A tracker on a clock that tests move, and what is drawn of it."""
+    """A tracker on a fake clock, and its drawing."""
 
     def __init__(self, **changed: Any) -> None:
         self.clock = FakeClock()
@@ -63,7 +63,7 @@ def test_at_the_end_a_note_is_printed_in_full_and_once(stand: Stand) -> None:
     assert told.count("not proven") == 2
 
 
-def test_lamp_iteration_heat_and_every_detector_are_shown(stand: Stand) -> None:
+def test_the_view_shows_state_iteration_heat_and_every_detector(stand: Stand) -> None:
     stand.tracker.iteration_ended(facts(), hot(0.66, "two of three"))
     stand.tracker.iteration_started(2, hot(0.66, "two of three"))
     first, *_ = stand.lines()
@@ -80,11 +80,11 @@ def test_lamp_iteration_heat_and_every_detector_are_shown(stand: Stand) -> None:
     ("phase", "lamp"),
     [("open", "○ open"), ("tripping", "● tripping"), ("half_open", "◐ half-open")],
 )
-def test_each_phase_has_its_lamp(phase: str, lamp: str) -> None:
+def test_each_phase_has_its_symbol(phase: str, lamp: str) -> None:
     assert Stand(phase=phase).lines()[0].startswith(lamp)
 
 
-def test_shadow_is_shown_beside_the_lamp() -> None:
+def test_shadow_is_shown_next_to_the_symbol() -> None:
     assert Stand(options={"shadow": True}).lines()[0].startswith("● closed [shadow]")
 
 
@@ -95,7 +95,7 @@ def test_iterations_lost_to_the_provider_do_not_count_against_the_maximum() -> N
     assert "iteration 3 of 32" in stand.lines()[0]
 
 
-def test_what_this_iteration_spends_is_added_to_what_was_spent() -> None:
+def test_the_cost_of_the_current_iteration_is_added() -> None:
     told = run(may_spend_micros=1_000_000, options={"max_iterations": 3})
     stand = Stand()
     stand.tracker.iteration_started(2, told)
@@ -135,7 +135,7 @@ def test_waiting_counts_down_by_itself_and_ends_with_the_next_thing(stand: Stand
     assert "waiting" not in stand.text()
 
 
-def test_steps_texts_complaints_and_notes_scroll_by(stand: Stand) -> None:
+def test_steps_texts_errors_and_notes_scroll(stand: Stand) -> None:
     stand.tracker.event(ToolStep("bash", "make", ok=False, error="Error: no rule to make target"))
     stand.tracker.event(TextOutput("thinking\nabout it"))
     stand.tracker.noted("no test command was found")
@@ -189,7 +189,7 @@ def test_a_request_to_stop_is_seen_at_once(stand: Stand) -> None:
     assert "stopping at once" in stand.text()
 
 
-def test_the_last_frame_has_a_line_for_each_iteration_and_what_each_detector_holds(
+def test_the_last_frame_has_a_line_for_each_iteration_and_each_detector(
     stand: Stand,
 ) -> None:
     for number in range(1, 16):
@@ -201,7 +201,7 @@ def test_the_last_frame_has_a_line_for_each_iteration_and_what_each_detector_hol
     assert "no progress        ████████████ 100%" in last
 
 
-def test_what_never_reached_its_provider_is_not_of_unknown_price(stand: Stand) -> None:
+def test_a_call_that_never_reached_its_provider_has_no_unknown_price(stand: Stand) -> None:
     none = {"input": 0, "output": 0}
     stand.tracker.iteration_ended(facts(outcome="provider", cost_micros=None, tokens=none), run())
     stand.tracker.iteration_ended(facts(2, outcome="provider", cost_micros=None), run())

@@ -1,4 +1,4 @@
-"""The live view at a terminal: it draws by itself, leaves no trace, and cannot hurt the run."""
+"""The live view at a terminal: it redraws itself, leaves no trace, and cannot affect the run."""
 
 import io
 import re
@@ -76,7 +76,7 @@ def result(**changed: Any) -> RunResult:
 ENTER, LEAVE, SHOW_CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 
-def test_it_is_redrawn_without_events() -> None:
+def test_the_view_is_redrawn_without_events() -> None:
     clock, terminal = FakeClock(), Terminal("4:07")
     view = LiveView(screen_on(terminal), lambda: 0, clock)
     view.started(run(time_left_s=300.0))
@@ -109,7 +109,7 @@ def test_the_end_leaves_the_live_screen_and_prints_the_summary_on_the_normal_one
     assert f"report: {result().report}\n" in normal, "a path is not broken, so it can be copied"
 
 
-def test_a_terminal_that_is_stopped_does_not_hold_up_the_run() -> None:
+def test_a_stopped_terminal_does_not_delay_the_run() -> None:
     released = threading.Event()
 
     class Stopped(Terminal):
@@ -147,7 +147,7 @@ def test_a_view_that_fails_is_reported_at_the_end_and_affects_nothing_else() -> 
     assert "circuit_breaker: Circuit breaker tripped" in terminal.getvalue()
 
 
-def test_no_colour_is_no_colour() -> None:
+def test_no_color_prints_no_colour() -> None:
     terminal = Terminal("iteration 1 of 30")
     view = LiveView(screen_on(terminal, no_color=True), lambda: 0)
     view.started(run())

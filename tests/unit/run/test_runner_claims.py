@@ -1,4 +1,4 @@
-"""An agent's "done" is a claim: it counts only with what was measured."""
+"""An agent's "done" is a claim: it counts only if measurements confirm it."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_done_with_an_empty_diff_is_reported_and_is_no_success(stage: Stage) -> None:
+def test_done_with_an_empty_diff_is_reported_and_is_not_a_success(stage: Stage) -> None:
     result = stage.run("tell(type='result', text='All done', success=True)")
     assert result.exit_reason == "circuit_breaker"
     first = stage.iterations()[0]
@@ -33,7 +33,7 @@ def test_an_empty_iteration_whose_last_step_failed_is_a_failure_with_that_error(
     assert stage.iterations()[0]["error"] == "cat: x: No such file"
 
 
-def test_a_failed_step_that_a_later_one_made_good_is_no_failure(stage: Stage) -> None:
+def test_a_failed_step_that_a_later_step_fixed_is_not_a_failure(stage: Stage) -> None:
     body = "tell(type='tool', name='sh', arguments={}, ok=False, error='x')\n"
     body += "tell(type='tool', name='sh', arguments={}, ok=True)"
     stage.run(body, max_iterations=1)
@@ -79,7 +79,7 @@ def test_a_promise_kept_without_any_change_is_a_failure(stage: Stage) -> None:
     assert "3 consecutive failures" in result.reason
 
 
-def test_a_promise_with_a_failing_validation_is_no_completion(stage: Stage) -> None:
+def test_a_promise_with_a_failing_validation_is_not_completed(stage: Stage) -> None:
     check = checker(stage, "sys.exit(1)")
     result = stage.run(
         "write('n', str(n)); print('ALL DONE')", completion_promise="ALL DONE", validate=check
@@ -108,7 +108,7 @@ def test_a_missing_plan_is_requested_in_the_prompt(stage: Stage) -> None:
 
 
 def test_more_tests_passing_is_progress_although_some_still_fail(stage: Stage) -> None:
-    """Ten failing tests, one mended in each iteration, must not trip after three failures."""
+    """Ten failing tests, one fixed in each iteration, must not trip after three failures."""
     count = "k = int(pathlib.Path('n').read_text()) if os.path.exists('n') else 0\n"
     shown = "print(f'{k} passed, {6 - k} failed in 0.1s' if k < 6 else '6 passed in 0.1s')\n"
     check = checker(stage, count + shown + "sys.exit(k < 6)")
@@ -126,7 +126,7 @@ def test_tests_that_pass_no_more_than_before_are_failures(stage: Stage) -> None:
     assert result.state.tests_passing == 2
 
 
-def test_a_failing_test_is_known_by_its_name(stage: Stage) -> None:
+def test_a_failing_test_is_identified_by_its_name(stage: Stage) -> None:
     check = checker(
         stage, "print('FAILED tests/test_a.py::test_b - boom\\n1 failed in 0.1s'); sys.exit(1)"
     )
@@ -136,7 +136,7 @@ def test_a_failing_test_is_known_by_its_name(stage: Stage) -> None:
     )
 
 
-def test_what_the_validation_itself_writes_is_no_progress(stage: Stage) -> None:
+def test_files_that_the_validation_writes_are_not_progress(stage: Stage) -> None:
     body = (
         "import random\npathlib.Path('coverage.dat').write_text(str(random.random())); sys.exit(1)"
     )
@@ -166,7 +166,7 @@ def test_a_folder_outside_git_is_measured_too(tmp_path: Path) -> None:
     assert Path(result.checkpoint.how.removeprefix("tar -xzf ")).stat().st_size > 0
 
 
-def test_where_the_folder_cannot_be_measured_the_validation_alone_must_do(stage: Stage) -> None:
+def test_an_unmeasurable_folder_is_judged_by_the_validation_alone(stage: Stage) -> None:
     class Blind:
         def mark(self) -> str:
             if (stage.folder / "a").exists():

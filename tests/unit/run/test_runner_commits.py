@@ -40,7 +40,7 @@ def test_without_the_flag_nothing_is_committed(stage: Stage) -> None:
     assert log(stage) == ["start"]
 
 
-def test_what_fails_the_validation_is_committed_with_its_fix(stage: Stage) -> None:
+def test_changes_that_fail_the_validation_are_committed_with_their_fix(stage: Stage) -> None:
     check = checker(stage, "sys.exit(0 if os.path.exists('two') else 1)")
     body = "write('one' if n == 1 else 'two', str(n))"
     stage.run(body, commit=True, validate=check)
@@ -91,7 +91,7 @@ def test_work_outside_a_sparse_checkout_is_committed(stage: Stage) -> None:
     assert "away/a" in stage.git("ls-tree", "-r", "--name-only", "HEAD").splitlines()
 
 
-def test_what_the_agent_committed_itself_needs_no_commit(stage: Stage) -> None:
+def test_changes_that_the_agent_committed_are_not_committed_again(stage: Stage) -> None:
     body = "write('a', 'b'); subprocess.run('git add a && git commit -qm mine', shell=True)"
     result = stage.run(body, commit=True)
     assert log(stage) == ["mine", "start"]
@@ -99,7 +99,7 @@ def test_what_the_agent_committed_itself_needs_no_commit(stage: Stage) -> None:
     assert stage.iterations()[0]["commit"] is None
 
 
-def test_hooks_of_the_user_run(stage: Stage) -> None:
+def test_git_hooks_of_the_user_run(stage: Stage) -> None:
     hook = stage.folder / ".git" / "hooks" / "commit-msg"
     hook.write_text('#!/bin/sh\necho "hooked" >> "$1"\n')
     hook.chmod(0o755)
@@ -118,7 +118,7 @@ def test_a_refused_commit_is_a_note_and_is_tried_again(stage: Stage) -> None:
     assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["one", "two"]
 
 
-def test_our_folder_is_never_committed(stage: Stage) -> None:
+def test_the_folder_of_switchgear_is_never_committed(stage: Stage) -> None:
     (stage.folder / ".switchgear").mkdir(exist_ok=True)
     (stage.folder / ".switchgear" / "x").write_text("1")
     assert (
@@ -128,7 +128,7 @@ def test_our_folder_is_never_committed(stage: Stage) -> None:
     assert log(stage) == ["start"]
 
 
-def test_outside_git_it_is_reported(tmp_path: Path) -> None:
+def test_a_commit_outside_git_is_reported(tmp_path: Path) -> None:
     stage = Stage(tmp_path, git=False)
     stage.run("write('a', 'b')", commit=True)
     assert any("not in a git repository" in note for note in stage.iterations()[0]["notes"])
@@ -177,9 +177,7 @@ def test_a_conflict_stays_a_conflict(stage: Stage) -> None:
         ("sequencer", "a cherry-pick or a revert of several commits"),
     ],
 )
-def test_nothing_is_committed_in_the_middle_of_something(
-    stage: Stage, name: str, what: str
-) -> None:
+def test_nothing_is_committed_during_a_merge_or_rebase(stage: Stage, name: str, what: str) -> None:
     (stage.folder / ".git" / name).mkdir()
     (stage.folder / "a").write_text("b")
     before = stage.git("ls-files", "-s")
@@ -213,7 +211,7 @@ def test_a_refused_commit_leaves_the_index_as_it_was(stage: Stage, refuses: str)
     assert not (stage.folder / ".git" / "index.lock").exists()
 
 
-def test_what_a_hook_adds_to_the_commit_is_not_staged_as_deleted(stage: Stage) -> None:
+def test_files_that_a_git_hook_adds_are_not_staged_as_deleted(stage: Stage) -> None:
     hook(stage, "pre-commit", "echo made > made; git add made")
     (stage.folder / "mine").write_text("staged by the user\n")
     stage.git("add", "mine")
@@ -223,7 +221,7 @@ def test_what_a_hook_adds_to_the_commit_is_not_staged_as_deleted(stage: Stage) -
     assert stage.git("status", "--porcelain").strip() == "A  mine"
 
 
-def test_a_hook_that_refuses_without_a_word_is_reported(stage: Stage) -> None:
+def test_a_hook_that_refuses_without_a_message_is_reported(stage: Stage) -> None:
     hook(stage, "pre-commit", "exit 1")
     (stage.folder / "a").write_text("b")
     made = commit_paths(stage.folder, ["a"], "m", CommitContext(stage.scripts))
@@ -277,7 +275,7 @@ def test_a_hook_after_the_commit_that_hangs_does_not_undo_it(stage: Stage) -> No
     assert stage.git("status", "--porcelain") == ""
 
 
-def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_reported(stage: Stage) -> None:
+def test_changes_in_a_nested_repository_are_reported_and_not_committed(stage: Stage) -> None:
     subprocess.run(["git", "init", "-q", "nested"], cwd=stage.folder, check=True)
     stage.run("write('nested/a', 'b'); write('c', 'd')", commit=True)
     assert stage.git("show", "--name-only", "--format=", "HEAD").split() == ["c"]
@@ -285,7 +283,7 @@ def test_what_is_in_a_nested_repository_is_not_committed_and_that_is_reported(st
     assert any("nested repositories (nested)" in note for note in notes)
 
 
-def test_a_name_that_is_no_utf8_is_committed(stage: Stage) -> None:
+def test_a_file_name_that_is_not_utf8_is_committed(stage: Stage) -> None:
     name = b"caf\xe9".decode(errors="surrogateescape")
     (stage.folder / name).write_text("x")
     made = commit_paths(stage.folder, [name], "m", CommitContext(stage.scripts))

@@ -131,7 +131,7 @@ def test_a_save_that_does_not_fit_into_git_is_an_archive_elsewhere(
     assert any("git could not store it: No space left" in note for note in result.notes)
 
 
-def test_what_is_not_saved_anywhere_is_reported(
+def test_work_that_cannot_be_saved_anywhere_is_reported(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails_from(monkeypatch, stage, RunFolder, "add")

@@ -55,7 +55,7 @@ def test_the_same_error_trips_although_successes_come_between(stage: Stage) -> N
     assert result.state.iterations == 5
 
 
-def test_standing_still_trips_after_one_more_chance(stage: Stage) -> None:
+def test_no_progress_trips_after_one_more_iteration(stage: Stage) -> None:
     result = stage.run("tell(type='text', text=f'thinking about {n}')")
     assert result.exit_reason == "circuit_breaker"
     assert result.state.iterations == 4
@@ -64,7 +64,7 @@ def test_standing_still_trips_after_one_more_chance(stage: Stage) -> None:
     assert phases == ["closed", "closed", "tripping", "open"]
 
 
-def test_shrinking_output_trips(stage: Stage) -> None:
+def test_declining_output_trips(stage: Stage) -> None:
     body = "write('n', str(n)); print('x' * (1000 if n < 4 else 20)); tell(type='result', text='', success=None)"
     result = stage.run(body)
     assert result.exit_reason == "circuit_breaker"
@@ -91,7 +91,7 @@ for k in range(1000):
     assert any("make: no rule" in each for each in result.evidence)
 
 
-def test_steps_that_succeed_in_between_are_no_standstill(stage: Stage) -> None:
+def test_steps_that_succeed_in_between_prevent_the_stop(stage: Stage) -> None:
     body = """
 for k in range(8):
     tell(type='tool', name='bash', arguments={'command': 'make'}, ok=False, error='make: no rule')
@@ -144,7 +144,7 @@ def test_an_unknown_price_may_be_allowed(stage: Stage) -> None:
     assert result.state.unknown_prices == 3
 
 
-def test_the_time_that_is_over_between_iterations_is_a_timeout(stage: Stage) -> None:
+def test_a_time_limit_reached_between_iterations_is_a_timeout(stage: Stage) -> None:
     class Slow(RunView):
         def iteration_started(self, number: int, run: dict[str, object]) -> None:
             stage.hands.now_s += 40
@@ -181,7 +181,7 @@ def test_a_question_by_a_tool_is_blocked(stage: Stage) -> None:
     assert result.stats.total_failures == 0
 
 
-def test_last_words_that_are_a_question_are_blocked(stage: Stage) -> None:
+def test_an_output_that_ends_with_a_question_is_blocked(stage: Stage) -> None:
     assert stage.run("print('Shall I use SQLite or Redis?')").exit_reason == "blocked"
 
 
@@ -196,7 +196,7 @@ def test_a_question_after_work_that_nothing_validates_is_blocked(stage: Stage) -
     assert stage.run("write('a', 'b'); print('Is this what you meant?')").exit_reason == "blocked"
 
 
-def test_a_program_that_is_not_there_is_an_agent_error(stage: Stage) -> None:
+def test_a_missing_program_is_an_agent_error(stage: Stage) -> None:
     runner = stage.runner("", validate="exit 7")
     runner.context = runner.context._replace(agent=CommandAgent("no-such-agent-anywhere {prompt}"))
     result = runner.run()
@@ -205,7 +205,7 @@ def test_a_program_that_is_not_there_is_an_agent_error(stage: Stage) -> None:
     assert result.stats.total_failures == 0
 
 
-def test_a_key_that_is_refused_is_an_agent_error_at_once(stage: Stage) -> None:
+def test_a_rejected_key_is_an_agent_error_at_once(stage: Stage) -> None:
     body = "tell(type='error', message='401 invalid api key', final=True); sys.exit(1)"
     result = stage.run(body)
     assert result.exit_reason == "agent_error"
@@ -224,14 +224,14 @@ def test_a_dead_provider_is_an_agent_error_once_its_circuit_opens(stage: Stage) 
     assert list(stage.panel.circuits("provider/*")) == [], "a program is no provider"
 
 
-def test_a_dead_provider_under_a_budget_is_no_unknown_price(stage: Stage) -> None:
+def test_a_dead_provider_under_a_budget_has_no_unknown_price(stage: Stage) -> None:
     body = "tell(type='error', message='connection refused', final=True); sys.exit(1)"
     result = stage.run(body, budget_micros=1_000_000)
     assert result.exit_reason == "agent_error"
     assert result.state.unknown_prices == 0
 
 
-def test_a_rate_limit_is_waited_out_visibly_and_is_no_evidence_against_the_loop(
+def test_a_run_waits_visibly_for_a_rate_limit_which_is_not_evidence_against_the_loop(
     stage: Stage,
 ) -> None:
     body = """
@@ -264,7 +264,7 @@ def test_a_quota_that_is_used_up_ends_the_run(stage: Stage) -> None:
     assert stage.run(body).exit_reason == "rate_limit"
 
 
-def test_a_provider_that_limits_for_ever_is_given_up(stage: Stage) -> None:
+def test_a_provider_with_endless_rate_limits_ends_the_run(stage: Stage) -> None:
     body = (
         "tell(type='error', message='429', status=429, retry_after_s=1000, final=True); sys.exit(1)"
     )
@@ -273,7 +273,7 @@ def test_a_provider_that_limits_for_ever_is_given_up(stage: Stage) -> None:
     assert result.state.iterations == 4
 
 
-def test_a_provider_error_that_the_agent_recovered_from_is_none(stage: Stage) -> None:
+def test_a_provider_error_that_the_agent_recovered_from_does_not_count(stage: Stage) -> None:
     body = """
 tell(type='error', message='529 overloaded', final=False)
 tell(type='tool', name='edit', arguments={'path': 'a'}, ok=True)
@@ -303,7 +303,7 @@ def test_an_interrupt_while_waiting_is_interrupted(stage: Stage) -> None:
     assert result.state.iterations == 1
 
 
-def test_a_provider_that_is_open_is_waited_for_and_tried(stage: Stage) -> None:
+def test_a_run_waits_for_an_open_provider_circuit_and_probes(stage: Stage) -> None:
     runner = stage.runner("write('a', 'b')")
     runner.circuits.provider.record(Signal(ok=False, error="529", count=5))
     result = runner.run()
@@ -313,7 +313,7 @@ def test_a_provider_that_is_open_is_waited_for_and_tried(stage: Stage) -> None:
     assert runner.circuits.provider.state == "closed"
 
 
-def test_a_provider_that_stays_open_for_longer_than_is_left_is_an_agent_error(
+def test_a_provider_circuit_open_beyond_the_time_limit_is_an_agent_error(
     stage: Stage,
 ) -> None:
     runner = stage.runner("write('a', 'b')", timeout_s=30.0)
@@ -322,7 +322,7 @@ def test_a_provider_that_stays_open_for_longer_than_is_left_is_an_agent_error(
     assert (result.exit_reason, result.state.iterations) == ("agent_error", 0)
 
 
-def test_a_circuit_that_is_held_open_ends_the_run_before_it_begins(stage: Stage) -> None:
+def test_a_circuit_that_is_held_open_ends_the_run_before_it_starts(stage: Stage) -> None:
     runner = stage.runner("write('a', 'b')")
     runner.circuits.loop.hold_open(by="ops", why="not tonight")
     result = runner.run()
@@ -365,14 +365,14 @@ def test_the_page_on_runs_has_every_end_with_its_code() -> None:
     assert table == {str(reason): str(EXIT_CODES[reason].code) for reason in ExitReason}
 
 
-def test_every_reason_has_an_exit_code_of_its_own() -> None:
+def test_every_reason_has_its_own_exit_code() -> None:
     codes = [EXIT_CODES[reason].code for reason in ExitReason]
     assert len(set(codes)) == len(codes)
     assert EXIT_CODES[ExitReason.COMPLETED].code == 0
     assert not {1, 2} & set(codes)
 
 
-def test_a_missing_test_runner_is_no_failure_of_the_agent(stage: Stage) -> None:
+def test_a_missing_test_runner_is_not_a_failure_of_the_agent(stage: Stage) -> None:
     command = "echo '/usr/bin/python3: No module named pytest'; exit 1"
     result = stage.run("write('n', str(n))", validate=command)
     assert result.exit_reason == "agent_error"

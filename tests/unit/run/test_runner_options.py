@@ -1,4 +1,4 @@
-"""Flags beat the preset, the preset beats the configuration, that beats the defaults; all are alive."""
+"""Options precede the preset, the preset the configuration, the configuration the defaults; all have an effect."""
 
 import re
 import time
@@ -30,7 +30,7 @@ def of(**flags: Any) -> RunOptions:
 
 
 @pytest.mark.parametrize("name", LOOP_PRESETS)
-def test_every_preset_is_applied_whole(name: str) -> None:
+def test_every_preset_is_applied_completely(name: str) -> None:
     preset, options = LOOP_PRESETS[name], of(preset=name)
     assert options.preset == name
     assert options.prompt == preset.prompt
@@ -93,7 +93,7 @@ def test_a_command_that_was_typed_replaces_the_configured_agent() -> None:
         ({"nonsense": 1}, "no option 'nonsense'"),
     ],
 )
-def test_what_cannot_be_followed_is_reported(flags: dict[str, Any], said: str) -> None:
+def test_invalid_options_are_reported(flags: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         of(**flags)
 
@@ -122,16 +122,16 @@ def test_options_outlast_the_process() -> None:
 # Each flag changes what a run does
 
 
-def test_circuit_breaker_failures(stage: Stage) -> None:
+def test_circuit_breaker_failures_limits_failures_in_a_row(stage: Stage) -> None:
     assert stage.run(FAILS, consecutive_failures=2).state.iterations == 2
 
 
-def test_circuit_breaker_errors(stage: Stage) -> None:
+def test_circuit_breaker_errors_limits_repeated_errors(stage: Stage) -> None:
     result = stage.run(FAILS, consecutive_failures=None, same_error=4)
     assert (result.state.iterations, result.exit_reason) == (4, "circuit_breaker")
 
 
-def test_no_progress(stage: Stage) -> None:
+def test_no_progress_limits_iterations_without_progress(stage: Stage) -> None:
     assert stage.run("print('hm')", no_progress=1).state.iterations == 2
 
 
@@ -142,7 +142,7 @@ def test_without_its_detectors_a_loop_only_ends_at_its_maximum(stage: Stage) -> 
     assert result.exit_reason == "max_iterations"
 
 
-def test_output_decline(stage: Stage) -> None:
+def test_output_decline_limits_declining_output(stage: Stage) -> None:
     body = "write('n', str(n)); print('x' * (1000 if n < 4 else 600)); tell(type='result', text='', success=None)"
     assert stage.run(body, output_decline_percent=50.0, max_iterations=6).exit_reason == "max_iterations"  # fmt: skip
     other = Stage(stage.folder.parent / "other")
@@ -179,7 +179,7 @@ def test_shadow_reports_what_would_have_stopped_it_and_continues(stage: Stage) -
     assert runner.circuits.loop.snapshot().phase is Phase.OPEN
 
 
-def test_shadow_does_not_cut_a_repeated_step_either(stage: Stage) -> None:
+def test_shadow_does_not_stop_a_repeated_step_either(stage: Stage) -> None:
     body = "for k in range(9): tell(type='tool', name='sh', arguments={}, ok=False, error='no rule')\nwrite('a', 'b')"
     assert stage.run(body, shadow=True).exit_reason == "completed"
 
@@ -236,12 +236,12 @@ def test_the_policy_matches_the_options() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("0", 0), ("90s", 90), ("1h30m", 5400), ("1.5h", 5400), ("250ms", 0.25)]
 )
-def test_spans_of_time(text: str, value: float) -> None:
+def test_durations_are_parsed(text: str, value: float) -> None:
     assert seconds("--timeout", text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["", "h", "-5", "5x", "1 2", "nan", "1e9", "5m5"])
-def test_what_is_no_span_is_reported(text: str) -> None:
+def test_an_invalid_duration_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="--timeout is"):
         seconds("--timeout", text)
 
@@ -249,12 +249,12 @@ def test_what_is_no_span_is_reported(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "-1", "x", "nan", "inf", "0.0000001", "1e99", "1000000000.01"]
 )
-def test_what_are_no_dollars_is_reported(text: str) -> None:
+def test_an_invalid_amount_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match=r"--budget is .*, and not above 1,000,000,000"):
         micros("--budget", text)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "5/min", "x/h"])
-def test_what_is_no_rate_is_reported(text: str) -> None:
+def test_an_invalid_rate_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="--rate-limit is"):
         per_hour("--rate-limit", text)

@@ -1,4 +1,4 @@
-"""The small parts of a run: the validation, the watch, the wait, the plan, the interrupt."""
+"""The parts of a run: validation, observation, waits, plan, interrupt."""
 
 import json
 import signal
@@ -79,7 +79,7 @@ def test_counts_of_unittest_are_read_too(tmp_path: Path) -> None:
     assert done.error == "validation failed: failing tests: test_x.X.test_b, test_x.X.test_d"
 
 
-def test_a_validation_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_validation_that_hangs_is_ended_with_its_child_processes(tmp_path: Path) -> None:
     mark = f"sleep 661.{time.monotonic_ns()}"
     began_s = time.monotonic()
     done = validate(f"({mark} &) ; {mark}", tmp_path, deadline_s=0.5, interrupt=Interrupt())
@@ -126,7 +126,7 @@ def test_failures_without_output_are_equal_only_for_the_same_call() -> None:
     assert watch.see(silent("grep -q it 19.py")) == "stuck"
 
 
-def test_a_call_whose_output_was_lost_fails_as_it_did_before() -> None:
+def test_a_failed_call_without_output_equals_its_earlier_failure() -> None:
     said = failing("cat: a.toml: No such file or directory")._replace(call_key="cat a.toml")
     watch = StreamObserver(same_error=4)
     steps = (said, silent("cat a.toml"), silent("cat a.toml"), said)
@@ -151,7 +151,7 @@ def test_an_agent_that_has_done_nothing_is_stopped_when_its_provider_stays_down(
     assert watch.down == complaining()
 
 
-def test_a_provider_is_not_down_for_two_complaints_however_far_apart() -> None:
+def test_two_provider_errors_do_not_mean_that_the_provider_is_down() -> None:
     hands = Hands()
     watch = StreamObserver(clock=hands)
     watch.see(complaining())
@@ -161,7 +161,7 @@ def test_a_provider_is_not_down_for_two_complaints_however_far_apart() -> None:
 
 
 @pytest.mark.parametrize("sign", [GOOD, failing("no rule"), TextOutput("I see.")])
-def test_an_agent_at_work_is_left_trying_for_longer_and_each_sign_of_life_counts(
+def test_an_agent_that_has_worked_may_retry_longer_and_each_event_counts(
     sign: ToolStep | TextOutput,
 ) -> None:
     hands = Hands()
@@ -204,12 +204,12 @@ def test_waiting_for_the_provider_is_visible_at_any_time() -> None:
     assert waits == [False, True, False, False, True, False]
 
 
-def test_a_step_whose_outcome_is_unknown_is_no_failure() -> None:
+def test_a_step_with_an_unknown_outcome_is_not_a_failure() -> None:
     watch = StreamObserver(same_error=1)
     assert watch.see(ToolStep("bash", "x", None, None)) is None
 
 
-def test_what_is_spent_is_held_against_what_is_left() -> None:
+def test_spending_is_compared_with_the_remaining_budget() -> None:
     watch = StreamObserver(left_micros=100)
     assert watch.see(Usage("a", 1, 1, cost_micros=60)) is None
     assert watch.see(Usage("b", 1, 1, cost_micros=40)) is None
@@ -217,7 +217,7 @@ def test_what_is_spent_is_held_against_what_is_left() -> None:
     assert [usage.cost_micros for usage in watch.usages] == [61, 40]
 
 
-def test_tokens_without_a_cost_are_held_against_it_by_the_price_list() -> None:
+def test_tokens_without_a_cost_are_priced_by_the_list() -> None:
     pytest.importorskip("genai_prices")
     watch = StreamObserver(left_micros=1_000_000)
     assert watch.see(Usage("gpt-5", 1_000, 1_000)) is None
@@ -227,7 +227,7 @@ def test_tokens_without_a_cost_are_held_against_it_by_the_price_list() -> None:
 
 
 @pytest.mark.parametrize(("final", "stays"), [(False, False), (True, True)])
-def test_a_complaint_that_the_agent_recovered_from_is_none(final: bool, stays: bool) -> None:
+def test_an_error_that_the_agent_recovered_from_does_not_count(final: bool, stays: bool) -> None:
     watch = StreamObserver()
     watch.see(AgentError("overloaded", "529", final=final))
     watch.see(GOOD)
@@ -310,7 +310,7 @@ class Process:
         self.orders.append("kill")
 
 
-def test_the_first_signal_stops_gently_and_the_second_at_once() -> None:
+def test_the_first_signal_stops_gracefully_and_the_second_at_once() -> None:
     process, interrupt = Process(), Interrupt()
     with interrupt.installed(), interrupt.watching(process):
         signal.raise_signal(signal.SIGINT)
@@ -320,7 +320,7 @@ def test_the_first_signal_stops_gently_and_the_second_at_once() -> None:
     assert (interrupt.asked, interrupt.by) == (2, "SIGINT")
 
 
-def test_a_signal_that_came_before_ends_what_is_started_then() -> None:
+def test_a_signal_from_before_the_start_ends_the_agent() -> None:
     process, interrupt = Process(), Interrupt()
     interrupt.ask()
     with interrupt.watching(process):

@@ -76,7 +76,7 @@ def test_a_warning_waits_for_the_next_prompt(stage: Stage) -> None:
     pytest.fail("no number of steps led to a warning")
 
 
-def test_it_can_be_switched_off(stage: Stage) -> None:
+def test_the_progress_detectors_can_be_switched_off(stage: Stage) -> None:
     stage.dependencies = stage.dependencies._replace(interventions=Interventions(progress=False))
     stage.run(REWORDS.replace("STEPS", "15") + WORKS, stuck=True)
     assert [each["outcome"] for each in stage.iterations()] == ["completed"]
@@ -93,7 +93,7 @@ def fed(seen: StuckWatch, *events: StreamEvent) -> list[str | None]:
     return [seen.see(event) for event in events]
 
 
-def test_new_states_of_the_folder_pay_back_and_undoing_does_not() -> None:
+def test_new_states_of_the_folder_reduce_the_score_and_undoing_does_not() -> None:
     def edits(states: list[str]) -> list[str | None]:
         seen = watch(states)
         step = ToolStep("edit", "a.py", True, None, ("a.py",), output="edited")
@@ -142,7 +142,7 @@ def test_a_stuck_sub_agent_ends_the_iteration_and_is_named() -> None:
     assert "the same error" in "".join(seen.score.evidence)
 
 
-def test_the_validation_pays_with_another_set_of_failing_tests() -> None:
+def test_a_different_set_of_failing_tests_reduces_the_score() -> None:
     points = []
     for last in (("a", "b"), ("b",)):
         seen = watch()
@@ -165,7 +165,7 @@ def test_the_same_reply_without_a_tool_is_recognised_across_iterations() -> None
     assert "no tool call, the same reply" in seen.score.evidence[0]
 
 
-def test_clocks_in_the_output_of_a_poll_are_nothing_new() -> None:
+def test_clock_times_in_the_output_of_a_poll_are_not_new_information() -> None:
     def polled(percent: list[int]) -> list[str | None]:
         seen = watch()
         return [

@@ -45,7 +45,7 @@ def watched(*events: StreamEvent) -> StreamObserver:
         ("quota", ExitReason.RATE_LIMIT),
     ],
 )
-def test_time_that_was_over_while_it_waited_for_the_provider_is_the_providers_failure(
+def test_a_time_limit_reached_while_waiting_for_the_provider_is_a_provider_failure(
     kind: ErrorKind, end: ExitReason
 ) -> None:
     trouble = AgentError(kind, REFUSED)
@@ -64,13 +64,13 @@ def test_time_that_was_over_while_it_waited_for_the_provider_is_the_providers_fa
         (TextOutput("Hello."), AgentError("connection", REFUSED)),
     ],
 )
-def test_time_that_was_over_while_it_worked_is_a_timeout(events: tuple[StreamEvent, ...]) -> None:
+def test_a_time_limit_reached_while_working_is_a_timeout(events: tuple[StreamEvent, ...]) -> None:
     judged = judge(Measurements(run_that_was(ProcessEnd.DEADLINE), watched(*events)))
     assert (judged.outcome, judged.end) == ("stopped", ExitReason.TIMEOUT)
     assert judged.provider is None
 
 
-def test_an_interrupt_is_one_whatever_the_provider_does() -> None:
+def test_an_interrupt_is_an_interrupt_whatever_the_provider_does() -> None:
     watch = watched(AgentError("connection", REFUSED))
     watch.down = watch.complaint
     judged = judge(Measurements(run_that_was(ProcessEnd.STOPPED, 0), watch, stopped="interrupt"))
@@ -96,7 +96,7 @@ def hurrying(stage: Stage) -> RunView:
     return stage.view
 
 
-def test_an_agent_that_tries_a_dead_provider_for_ever_is_stopped_and_tried_again_later(
+def test_an_agent_that_retries_a_dead_provider_forever_is_stopped_and_restarted_later(
     stage: Stage,
 ) -> None:
     hurrying(stage)
@@ -130,7 +130,7 @@ def test_the_price_of_a_call_that_never_reached_its_provider_is_not_reported(
     )
 
 
-def test_usage_without_a_token_is_no_price_that_is_not_known(stage: Stage) -> None:
+def test_usage_without_tokens_is_not_an_unknown_price(stage: Stage) -> None:
     hurrying(stage)
     body = "tell(type='usage', model='m', input_tokens=0, output_tokens=0)" + TRIES_FOR_EVER
     result = stage.run(body, budget_micros=1_000_000)

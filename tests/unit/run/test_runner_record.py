@@ -1,4 +1,4 @@
-"""A run is a folder: complete, private, readable after anything, and never fatal for others."""
+"""A run is a folder: complete, private, readable after a crash, and harmless for other runs."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def test_a_log_is_bounded(stage: Stage) -> None:
     assert "[the rest is left out]" in stage.record.log_file(1).read_text()
 
 
-def test_our_folder_is_no_change_of_the_projects(stage: Stage) -> None:
+def test_the_folder_of_switchgear_is_not_a_change_of_the_project(stage: Stage) -> None:
     result = stage.run("write('a', 'b')")
     assert result.checkpoint is not None
     assert result.checkpoint.files == ("a",)
@@ -105,7 +105,7 @@ def test_run_json_is_written_after_every_iteration(stage: Stage) -> None:
     assert seen == [(1, None), (2, None)]
 
 
-def test_a_view_that_raises_does_not_hurt_the_run(stage: Stage) -> None:
+def test_a_view_that_raises_does_not_affect_the_run(stage: Stage) -> None:
     class Broken(type(stage.view)):  # type: ignore[misc]
         def iteration_started(self, number: int, run: dict[str, object]) -> None:
             raise RuntimeError("no terminal")
@@ -193,7 +193,7 @@ def test_a_line_that_was_cut_off_is_left_out(stage: Stage) -> None:
     assert [each["number"] for each in stage.iterations()] == [1]
 
 
-def test_whether_a_run_is_alive_is_seen_by_its_process(tmp_path: Path) -> None:
+def test_a_run_is_alive_while_its_process_is(tmp_path: Path) -> None:
     assert is_alive({"pid": os.getpid(), "end": None})
     began = process_began(os.getpid())
     assert began is not None

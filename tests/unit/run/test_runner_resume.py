@@ -55,7 +55,7 @@ def test_time_that_is_used_stays_used(stage: Stage) -> None:
     assert (result.exit_reason, result.state.iterations) == ("timeout", 1)
 
 
-def test_more_time_takes_warnings_back_that_lie_ahead_again(stage: Stage) -> None:
+def test_more_time_re_enables_warnings_that_lie_ahead_again(stage: Stage) -> None:
     stage.run(GOES_ON, max_iterations=1, timeout_s=100.0)
     held = RunState.load(stage.run_json()["state"])
     options = RunOptions.load(stage.run_json()["options"])
@@ -133,8 +133,8 @@ def test_a_retry_that_takes_longer_than_its_lease_still_decides(stage: Stage) ->
     assert runner.circuits.loop.snapshot().phase is Phase.OPEN
 
 
-def test_a_retry_that_the_provider_does_not_admit_is_given_back(stage: Stage) -> None:
-    """Else its place would be taken for an hour, by a retry that never was."""
+def test_a_retry_that_the_provider_circuit_refuses_returns_its_permit(stage: Stage) -> None:
+    """Otherwise the permit of a retry that never ran would block the circuit for an hour."""
     stage.run("fail('cannot do it')")
     stage.hands.now_s += 31
     held = stage.runner("", state=RunState.load(stage.run_json()["state"]))
@@ -169,7 +169,7 @@ def test_an_answer_is_in_the_next_prompt_only(stage: Stage) -> None:
     assert "The second one." not in stage.prompt(3)
 
 
-def test_work_of_before_counts_for_a_claim_after(tmp_path: Path) -> None:
+def test_earlier_work_counts_for_a_later_claim(tmp_path: Path) -> None:
     stage = Stage(tmp_path, git=False)
     stage.run(GOES_ON, max_iterations=1)
     result = resume(stage, "tell(type='result', text='', success=True)", max_iterations=3)
@@ -190,7 +190,7 @@ def test_a_resumed_archive_does_not_replace_the_first(tmp_path: Path) -> None:
     assert second.checkpoint.files == ("a", "c")
 
 
-def test_a_checkpoint_in_git_holds_all_of_it(stage: Stage) -> None:
+def test_a_checkpoint_in_git_contains_all_work_of_the_run(stage: Stage) -> None:
     (stage.folder / "README").write_text("dirty before the run\n")
     result = stage.run("write('a', 'one\\ntwo\\n'); write('README', 'x\\n')")
     kept = result.checkpoint

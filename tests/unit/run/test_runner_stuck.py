@@ -1,4 +1,4 @@
-"""A stuck agent within a run, with real processes: it is stopped, helped rung by rung, given up."""
+"""A stuck agent within a run, with real processes: it is stopped, escalated step by step, and given up."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ tell(type="result", text="done", success=True)
 
 
 class Ticking(Watching):
-    """Lets time pass with each iteration, so that the stuck score begins anew."""
+    """Lets time pass with each iteration, so that the stuck score starts again."""
 
     def __init__(self, hands: Hands) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def with_plan(stage: Stage, **fields: object) -> None:
-    """How stuck agents are helped; they are found by their stuck score alone."""
+    """The escalation of stuck agents, which are detected by their stuck score alone."""
     plan = Interventions(**{"progress": False, **fields})  # type: ignore[arg-type]
     stage.dependencies = stage.dependencies._replace(interventions=plan)
 
@@ -79,7 +79,7 @@ def test_a_stuck_agent_is_stopped_and_the_next_prompt_has_the_evidence_and_the_h
     assert "stuck, score 90/100: nudge, by the escalation" in stage.view.notes
 
 
-def test_the_score_is_that_of_the_moment_however_soon_the_circuit_closes_again() -> None:
+def test_the_reported_score_is_that_of_the_trip() -> None:
     moments = itertools.count(1.0, 0.01)
     policy = preset_policy("stuck")
     circuit = CircuitBreaker("session/s1", policy=policy, clock=lambda: next(moments))
@@ -231,7 +231,7 @@ def noted(stage: Stage, change: Callable[[Notes], Notes]) -> None:
 
 
 def after_first(stage: Stage, change: Callable[[Notes], Notes]) -> None:
-    """Do that when the first iteration is over."""
+    """Run a function after the first iteration."""
     ended = stage.view.iteration_ended
 
     def then(facts: dict[str, Any], run: dict[str, Any]) -> None:
@@ -266,7 +266,7 @@ def test_an_abort_from_outside_ends_the_run_and_keeps_the_work(stage: Stage) -> 
     assert result.state.changed == ("f1",)
 
 
-def test_a_store_that_is_gone_stops_no_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_store_stops_no_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(name: str, work: object) -> None:
         raise StoreUnavailable("memory:", "it is gone", "wait")
 

@@ -1,4 +1,4 @@
-"""A run never continues blind: what nested repositories hold counts, and what cannot be measured ends it."""
+"""A run never continues unmeasured: nested repositories count, and unmeasurable folders end it."""
 
 import os
 import shutil
@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_measured_at_the_start_costs_nothing(
     assert not (stage.folder / "ran").exists()
 
 
-def test_a_folder_that_cannot_be_measured_any_more_ends_the_run(
+def test_a_folder_that_becomes_unmeasurable_ends_the_run(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = GitTree.mark

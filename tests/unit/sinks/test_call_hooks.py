@@ -33,7 +33,7 @@ def down() -> None:
 @every_shape
 @pytest.mark.parametrize("policy", [None, TIMED])
 @pytest.mark.parametrize("late", [False, True])
-def test_every_call_is_seen_once_with_its_outcome(
+def test_a_hook_receives_every_call_once_with_its_outcome(
     shape: Shape, policy: Policy | None, late: bool
 ) -> None:
     seen = list[Call]()
@@ -66,7 +66,7 @@ def test_durations_are_measured_although_no_detector_needs_them() -> None:
     assert [call.seconds for call in seen] == [2.5, 2.5]
 
 
-def test_what_is_no_evidence_is_seen_as_ignored() -> None:
+def test_a_hook_receives_calls_without_evidence_as_ignored() -> None:
     seen = list[Call]()
     breaker = CircuitBreaker("api", ignore=KeyError, on_call=seen.append, clock=FakeClock())
 
@@ -78,7 +78,7 @@ def test_what_is_no_evidence_is_seen_as_ignored() -> None:
     assert seen[0].outcome is CallOutcome.IGNORED
 
 
-def test_a_bad_result_is_seen_as_a_failure() -> None:
+def test_a_hook_receives_a_bad_result_as_a_failure() -> None:
     seen = list[Call]()
     breaker = CircuitBreaker(
         "api", failure_if_result=lambda result: result is None, on_call=seen.append
@@ -87,7 +87,7 @@ def test_a_bad_result_is_seen_as_a_failure() -> None:
     assert seen[0].outcome == "failure"
 
 
-def test_a_refusal_that_falls_back_is_seen() -> None:
+def test_a_hook_receives_a_refusal_with_a_fallback() -> None:
     seen = list[Call]()
     breaker = CircuitBreaker("api", fallback=lambda: "instead", on_call=seen.append)
     breaker.hold_open(by="ada", why="x")
@@ -109,14 +109,14 @@ def test_a_hook_that_raises_changes_nothing(shape: Shape) -> None:
         shape(breaker, lambda: "answer")
 
 
-def test_without_hooks_the_fast_path_is_taken_and_with_them_it_is_not() -> None:
+def test_the_fast_path_is_taken_only_without_hooks() -> None:
     breaker = CircuitBreaker("api", clock=FakeClock())
     assert breaker._fast is not None
     breaker.add_on_call(lambda _: None)
     assert breaker._fast is None
 
 
-def test_a_function_that_was_decorated_before_is_seen_too() -> None:
+def test_a_hook_receives_calls_of_functions_decorated_before() -> None:
     for policy in (None, TIMED):
         seen = list[Call]()
         breaker = CircuitBreaker("api", policy=policy, clock=FakeClock())
@@ -127,7 +127,7 @@ def test_a_function_that_was_decorated_before_is_seen_too() -> None:
         assert [call.outcome for call in seen] == ["success"]
 
 
-def test_all_breakers_of_a_panel_are_seen_also_from_later_on() -> None:
+def test_a_hook_of_a_panel_receives_calls_of_all_breakers() -> None:
     first, second, third = list[Call](), list[Call](), list[Call]()
     with Panel("memory:", on_call=first.append) as panel:
         panel.breaker("a", on_call=third.append).call(int)
@@ -201,7 +201,7 @@ def test_a_function_that_returns_a_coroutine_is_reported_without_a_warning(
 
 
 @pytest.mark.parametrize("hook", [3, "hook", [3], None])
-def test_what_is_no_hook_is_refused(hook: Any) -> None:
+def test_an_object_that_is_not_a_hook_is_refused(hook: Any) -> None:
     with pytest.raises(ValueError, match=r"CircuitBreaker\.on_call"):
         CircuitBreaker("api", on_call=hook)
 

@@ -37,7 +37,7 @@ def test_a_trip_is_a_warning_and_the_rest_is_information(caplog: pytest.LogCaptu
     ]
 
 
-def test_a_panel_logs_as_well_and_other_sinks_change_nothing(
+def test_a_panel_logs_too_and_other_sinks_change_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Panel("memory:", sinks=[lambda _: None]) as panel:
@@ -45,7 +45,7 @@ def test_a_panel_logs_as_well_and_other_sinks_change_nothing(
     assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
-def test_the_sink_log_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_sink_log_replaces_the_default_log(caplog: pytest.LogCaptureFixture) -> None:
     breaker = CircuitBreaker("api", threshold=1, sinks=[Log("error")])
     breaker.record(Signal(ok=False))
     assert [each.name for each in caplog.records] == ["switchgear.events"]
@@ -70,7 +70,7 @@ def test_a_handler_that_raises_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert breaker.state == "open"
 
 
-def test_what_a_terminal_would_obey_is_escaped(caplog: pytest.LogCaptureFixture) -> None:
+def test_control_sequences_are_escaped(caplog: pytest.LogCaptureFixture) -> None:
     CircuitBreaker("a\x1b[31m\nb", threshold=1).record(Signal(ok=False))
     assert caplog.records[0].getMessage().isprintable()
 

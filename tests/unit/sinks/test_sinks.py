@@ -62,7 +62,7 @@ def test_log_uses_the_level_it_is_given(caplog: pytest.LogCaptureFixture, level:
     assert caplog.records[0].levelname == level.upper()
 
 
-def test_log_escapes_what_a_terminal_would_obey(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_escapes_control_sequences(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         Log()(HOSTILE)
     [message] = caplog.messages
@@ -102,7 +102,7 @@ def test_jsonl_makes_the_file_and_its_folder_for_the_owner_alone(tmp_path: Path)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-def test_making_a_jsonl_sink_touches_nothing(tmp_path: Path) -> None:
+def test_creating_a_jsonl_sink_creates_no_file(tmp_path: Path) -> None:
     Jsonl(str(tmp_path / "new" / "events.jsonl"))
     assert list(tmp_path.iterdir()) == []
 
@@ -117,7 +117,7 @@ def test_jsonl_continues_in_a_new_file_after_rotation(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["seq"] == 4
 
 
-def test_jsonl_writes_json_even_for_a_wait_without_end(tmp_path: Path) -> None:
+def test_jsonl_writes_valid_json_for_an_infinite_wait(tmp_path: Path) -> None:
     Jsonl(str(tmp_path / "e"))(MOVED._replace(retry_after_s=float("inf")))
     assert json.loads((tmp_path / "e").read_text())["retry_after_s"] is None
 
@@ -143,7 +143,7 @@ def test_jsonl_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_written_is_logged_and_never_raised(
+def test_a_failed_write_is_logged_and_never_raised(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -179,7 +179,7 @@ def test_a_full_disk_is_logged_and_the_next_line_is_complete(
     assert [load_event(json.loads(line)) for line in whole] == [MOVED, MOVED]
 
 
-def test_a_line_of_which_nothing_was_written_leaves_no_trace(
+def test_a_failed_line_leaves_no_partial_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = Jsonl(str(tmp_path / "e"))

@@ -10,7 +10,7 @@ POLICY = Policy([detectors.ConsecutiveFailures(3)])
 
 
 def told(backlog: Backlog) -> list[Record]:
-    """Everything the store would hear, in order."""
+    """All messages that the store would receive, in order."""
     messages = []
     while (message := backlog.first()) is not None:
         messages.append(message)
@@ -19,7 +19,7 @@ def told(backlog: Backlog) -> list[Record]:
 
 
 def sums(messages: list[Record], ok: bool) -> tuple[int, int]:
-    """How many things of this outcome, and what they cost."""
+    """The number of results with this outcome, and their cost."""
     signals = [message.signal for message in messages if message.signal.ok is ok]
     cost = sum(signal.count * (signal.cost_micros or 0) for signal in signals)
     return sum(signal.count for signal in signals), cost
@@ -44,7 +44,7 @@ def test_a_backlog_is_bounded_and_loses_no_count_and_no_cent(permits: int) -> No
     assert backlog.waiting == 0
 
 
-def test_a_backlog_keeps_the_order_of_the_first_and_piles_up_the_rest() -> None:
+def test_a_backlog_keeps_the_order_of_the_first_messages_and_sums_up_the_rest() -> None:
     backlog = Backlog(POLICY, POLICY.start("api", 0.0))
     for number in range(3 * LISTED):
         backlog.add(Record(Signal(ok=False, error=f"error {number}")))

@@ -1,4 +1,4 @@
-"""URLs of Redis stores: what they mean, and what of them is shown."""
+"""URLs of Redis stores: their meaning, and the parts that are shown."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The server's clock as a client reckons it."""
+"""The server's clock as a client computes it."""
 
 import time
 
@@ -19,19 +19,21 @@ def clock(own: FakeClock) -> ServerClock:
     return ServerClock(own, lambda: 777.0)
 
 
-def test_until_the_server_has_answered_it_is_the_wall_clock(clock: ServerClock) -> None:
+def test_until_the_server_has_answered_the_clock_is_the_wall_clock(clock: ServerClock) -> None:
     assert not clock.is_set
     assert clock() == 777.0
 
 
-def test_it_is_the_servers_time_going_on_by_our_own(own: FakeClock, clock: ServerClock) -> None:
+def test_the_clock_continues_the_server_time_by_the_monotonic_clock(
+    own: FakeClock, clock: ServerClock
+) -> None:
     clock.learn(5000.0, 99.0, 101.0)
     assert clock() == 5000.0
     own.advance(7.5)
     assert clock() == 5007.5
 
 
-def test_a_quicker_answer_is_better_and_a_slower_one_changes_nothing(
+def test_a_faster_reply_improves_the_clock_and_a_slower_one_changes_nothing(
     own: FakeClock, clock: ServerClock
 ) -> None:
     clock.learn(5000.0, 99.0, 101.0)
@@ -44,7 +46,7 @@ def test_a_quicker_answer_is_better_and_a_slower_one_changes_nothing(
     assert clock() == pytest.approx(6003.0), "an old measurement gives way: clocks drift"
 
 
-def test_it_never_runs_backwards_even_if_the_servers_clock_is_set_back(
+def test_the_clock_never_runs_backwards_even_if_the_server_clock_is_set_back(
     own: FakeClock, clock: ServerClock
 ) -> None:
     clock.learn(5000.0, 99.9, 100.1)

@@ -1,4 +1,4 @@
-"""What a process remembers of the circuits in the server, and how it folds other people's messages."""
+"""The local copies of circuits in the server, and the messages of other processes."""
 
 import pytest
 
@@ -16,7 +16,7 @@ FAILED = Record(Signal(ok=False, error="529"))
 
 
 class Private(ConsecutiveFailures):
-    """A detector that only its owner's process knows."""
+    """A detector whose class exists only in one process."""
 
     __slots__ = ()
     kind = "private_to_the_owner"
@@ -59,14 +59,14 @@ def test_a_copy_fits_the_policy_that_requests_it(known: KnownCircuits) -> None:
     assert same.fits
 
 
-def test_a_forked_child_signs_by_another_name(known: KnownCircuits) -> None:
+def test_a_forked_child_has_its_own_writer_name(known: KnownCircuits) -> None:
     parent = known.token().split("-")[0]
     known._pid = -1  # as if this process were a child
     assert known.token().split("-")[0] != parent
     assert known.token().split("-")[0] == known.token().split("-")[0]
 
 
-def test_a_forked_child_makes_clients_of_its_own() -> None:
+def test_a_forked_child_creates_its_own_clients() -> None:
     store = RedisStore("redis://127.0.0.1:1")
     parents = store._clients.blocking()
     store._clients._pid = -1
@@ -99,7 +99,7 @@ def test_each_message_is_evaluated_by_the_policy_it_came_with(texts: PolicyTexts
 
 
 @pytest.mark.parametrize(("patient", "heard"), [(True, [b"a"]), (False, [b"a", b"b", b"c"])])
-def test_a_message_for_a_private_detector_is_left_to_its_owner_while_that_may_live(
+def test_a_message_for_a_private_detector_is_left_to_its_sender_while_it_may_be_alive(
     texts: PolicyTexts, patient: bool, heard: list[bytes]
 ) -> None:
     waiting = [mail(texts, "a", POLICY), mail(texts, "b", PRIVATE), mail(texts, "c", POLICY)]

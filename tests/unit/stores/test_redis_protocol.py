@@ -69,7 +69,7 @@ def entry_of(call: Any) -> bytes:
 
 
 def queued(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes]:
-    """An exchange that has lost its races and has just put its message into the inbox."""
+    """An exchange that lost its races and has just queued its message."""
     work = begun(rules)
     work.send(None)
     work.send(lost(value(rules, "4-x-1", 4)))
@@ -87,7 +87,7 @@ def test_without_a_copy_the_first_attempt_expects_no_value(rules: Protocol) -> N
     assert done.value.value.circuit.totals.succeeded == 1
 
 
-def test_a_lost_race_continues_from_the_winners_state_and_names_its_stamp(rules: Protocol) -> None:
+def test_a_lost_race_continues_from_the_state_and_stamp_of_the_winner(rules: Protocol) -> None:
     work = begun(rules)
     work.send(None)
     call = work.send(lost(value(rules, "7-x-1", 7)))
@@ -107,7 +107,9 @@ def test_after_two_lost_races_the_message_queues_in_the_same_call(rules: Protoco
     assert mail.now_s == 2.0
 
 
-def test_the_first_in_the_queue_folds_all_messages_and_answers_the_others(rules: Protocol) -> None:
+def test_the_first_in_the_queue_applies_all_messages_and_answers_the_others(
+    rules: Protocol,
+) -> None:
     work, entry = queued(rules)
     text = rules.texts.text(POLICY)
     other = envelope.seal_mail(envelope.Mail("b-1", Acquire(), 3.0, text))
@@ -147,7 +149,7 @@ def test_a_waiter_that_must_lead_leads(rules: Protocol) -> None:
     assert done.value.value.circuit.totals.succeeded == 9
 
 
-def test_a_waiter_without_a_reply_leads_and_passes_over_dead_processes(
+def test_a_waiter_without_a_reply_leads_and_skips_dead_processes(
     rules: Protocol,
 ) -> None:
     work, entry = queued(rules)
@@ -180,7 +182,7 @@ def test_a_waiter_that_times_out_withdraws_its_message_or_finds_the_reply(
     assert done.value.value.circuit.totals.succeeded == 9
 
 
-def test_where_many_compete_the_next_message_queues_at_once(rules: Protocol) -> None:
+def test_under_contention_the_next_message_queues_at_once(rules: Protocol) -> None:
     work, entry = queued(rules)
     work.send(lost(value(rules, "6-x-3", 6), entry, b"b-1\n..."))
     call = begun(rules).send(None)
@@ -189,14 +191,14 @@ def test_where_many_compete_the_next_message_queues_at_once(rules: Protocol) -> 
 
 
 def test_time_that_passes_never_queues_at_once(rules: Protocol) -> None:
-    test_where_many_compete_the_next_message_queues_at_once(rules)
+    test_under_contention_the_next_message_queues_at_once(rules)
     call = begun(rules, Record(Signal(count=0))).send(None)
     assert call.args[0].startswith(b"=")
     assert entry_of(call) == b"", "one that competes has moved the circuit, too"
 
 
 @pytest.mark.parametrize(("place", "wait_s"), [(1, 0.105), (40, 0.3), (100, 0.5)])
-def test_those_behind_in_the_queue_wait_longer_before_they_lead(
+def test_later_waiters_wait_longer_before_they_lead(
     rules: Protocol, place: int, wait_s: float
 ) -> None:
     work, entry = queued(rules)
@@ -213,8 +215,8 @@ def test_a_failure_in_the_queue_is_published_by_the_process_that_folds_it(rules:
     assert call.args[19] == b"b\napi"
 
 
-def test_and_no_longer_once_it_found_itself_alone(rules: Protocol) -> None:
-    test_where_many_compete_the_next_message_queues_at_once(rules)
+def test_messages_no_longer_queue_at_once_without_contention(rules: Protocol) -> None:
+    test_under_contention_the_next_message_queues_at_once(rules)
     work = begun(rules)
     entry = entry_of(work.send(None))
     work.send(lost(value(rules, "6-x-3", 6), entry))
@@ -259,7 +261,7 @@ def test_the_first_in_the_queue_also_commits_what_queued_in_the_meantime(rules: 
     assert done.value.value.circuit.totals.succeeded == 9
 
 
-def test_it_hands_over_after_some_rounds(rules: Protocol) -> None:
+def test_the_first_in_the_queue_hands_over_after_some_rounds(rules: Protocol) -> None:
     work, stays = leading(rules), []
     for number in range(1, ROUNDS):
         call = work.send([*DONE, [mail_of(rules, f"b+{number}")], b""])
@@ -270,14 +272,14 @@ def test_it_hands_over_after_some_rounds(rules: Protocol) -> None:
     assert done.value.value.circuit.totals.succeeded == 6 + ROUNDS
 
 
-def test_a_queue_that_it_cannot_fold_is_handed_over(rules: Protocol) -> None:
+def test_a_queue_that_the_first_process_cannot_apply_is_handed_over(rules: Protocol) -> None:
     call = leading(rules).send([*DONE, [b"b+1\nrubbish"], b""])
     assert call.text is script.WAKE
     assert call.keys == ("{ns}:inbox:api",)
 
 
 @pytest.mark.parametrize("reply", [Cut("gone"), lost(None)])
-def test_its_own_message_is_done_whatever_becomes_of_the_others(
+def test_the_message_of_the_first_is_applied_even_if_others_fail(
     rules: Protocol, reply: Any
 ) -> None:
     work = leading(rules)
@@ -355,7 +357,7 @@ def warm_of(call: Any) -> bytes:
 FAILED = Record(Signal(ok=False))
 
 
-def test_others_are_told_that_a_circuit_fails_unless_it_opens(rules: Protocol) -> None:
+def test_a_failure_is_published_unless_the_circuit_opens(rules: Protocol) -> None:
     work = begun(rules, FAILED)
     for _ in range(2):
         assert warm_of(work.send(None)) == b"\napi"
@@ -392,7 +394,7 @@ def both(rules: Protocol) -> tuple[Generator[Any, Any, Any], bytes, bytes]:
     return work, call.args[23], entry_of(call)
 
 
-def test_both_are_folded_when_it_is_the_turn_of_the_first(rules: Protocol) -> None:
+def test_a_report_and_a_failure_are_applied_when_the_report_is_first(rules: Protocol) -> None:
     work, first, entry = both(rules)
     call = work.send([4, b"100", b"0", 5])
     assert isinstance(call, Wait)
@@ -409,7 +411,7 @@ def test_both_are_folded_when_it_is_the_turn_of_the_first(rules: Protocol) -> No
     assert rules.known.confirmed() == [tokens[0], tokens[1]]
 
 
-def test_an_answer_to_the_first_is_not_the_answer_to_the_other(rules: Protocol) -> None:
+def test_an_answer_to_the_report_is_not_the_answer_to_the_failure(rules: Protocol) -> None:
     """An older version answers it, too."""
     work, _, entry = both(rules)
     call = work.send([4, b"100", b"0", 5])
@@ -419,7 +421,7 @@ def test_an_answer_to_the_first_is_not_the_answer_to_the_other(rules: Protocol) 
 
 
 @pytest.mark.parametrize("was_applied", [False, True])
-def test_after_a_lost_reply_only_what_is_not_applied_is_sent_again(
+def test_after_a_lost_reply_only_unapplied_messages_are_sent_again(
     rules: Protocol, was_applied: bool
 ) -> None:
     last_commit.message = None
@@ -435,14 +437,14 @@ def test_after_a_lost_reply_only_what_is_not_applied_is_sent_again(
     assert was_committed(REPORT) == was_applied, "the caller does not report it again"
 
 
-def test_both_are_in_doubt_when_the_server_is_gone(rules: Protocol) -> None:
+def test_a_report_and_a_failure_are_in_doubt_when_the_server_is_lost(rules: Protocol) -> None:
     work, first, _ = both(rules)
     with pytest.raises(Cut) as cut:
         work.throw(Cut("reset", final=True))
     assert (cut.value.identity, cut.value.before) == ("a+2", envelope.token_of(first).decode())
 
 
-def test_with_a_report_of_its_own_before_it_a_message_is_still_alone(rules: Protocol) -> None:
+def test_a_message_with_its_own_report_is_not_contention(rules: Protocol) -> None:
     work, first, entry = both(rules)
     work.send(lost(value(rules, "4-x-1", 4), first, entry))
     assert not rules.known.is_hot("api"), "the next message needs one round trip only"

@@ -41,7 +41,7 @@ IN_A_SCRIPT = "Error running script (call to f_1): @user_script:9: @user_script:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )  # fmt: skip
-def test_an_error_reports_what_it_is_and_what_to_do(
+def test_an_error_contains_its_cause_and_a_solution(
     error: Exception, kind: type[StoreError], words: str
 ) -> None:
     told = store_error("redis://h", error, 2.0, None)

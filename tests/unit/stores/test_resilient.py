@@ -112,7 +112,7 @@ def site() -> Site:
 # What passes through
 
 
-def test_the_facts_about_the_store_are_those_of_the_inner_one(site: Site) -> None:
+def test_the_resilient_store_returns_the_facts_of_the_inner_store(site: Site) -> None:
     store, inner = site.store, site.inner
     assert (store.label, store.pushes, store.inner) == ("flaky:", True, inner)
     assert store.now_s() == 1000.0
@@ -208,7 +208,7 @@ def test_the_age_of_a_snapshot_is_that_of_the_store_or_the_time_to_the_next_try(
     assert site.store.refresh_s == 0.5
 
 
-def test_a_thread_is_inside_while_a_message_is_applied(site: Site) -> None:
+def test_a_store_reports_that_a_thread_is_applying_a_message(site: Site) -> None:
     seen = list[bool]()
     site.inner.inside = lambda: seen.append(site.store.is_mine())
     site.tell()
@@ -254,7 +254,7 @@ def test_after_a_fork_the_locks_and_the_thread_are_new(site: Site) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_bad_name_is_refused_before_anything_is_kept(site: Site, lost: bool) -> None:
+def test_an_invalid_name_is_refused_before_anything_is_saved(site: Site, lost: bool) -> None:
     if lost:
         site.inner.cut()
         site.tell()
@@ -350,7 +350,7 @@ def test_a_store_that_restarts_empty_gets_the_operator_digest_again() -> None:
 # While it is lost
 
 
-def test_other_operations_raise_the_last_error_between_two_tries(site: Site) -> None:
+def test_other_operations_raise_the_last_error_between_two_attempts(site: Site) -> None:
     site.inner.cut()
     with pytest.raises(StoreUnavailable) as first:
         site.store.get("api")
@@ -367,7 +367,7 @@ def test_other_operations_raise_the_last_error_between_two_tries(site: Site) -> 
     assert not site.store.is_lost
 
 
-def test_a_try_that_fails_sets_the_time_of_the_next(site: Site) -> None:
+def test_a_failed_attempt_sets_the_time_of_the_next(site: Site) -> None:
     site.inner.cut()
     site.tell()
     for tries in (2, 3):
@@ -469,7 +469,7 @@ def test_versions_rise_for_readers_after_an_outage_and_then_stay(site: Site) -> 
     assert seen.version == after[-1]
 
 
-def test_versions_are_those_of_the_store_if_others_went_on_meanwhile(site: Site) -> None:
+def test_versions_are_those_of_the_store_if_other_processes_continued(site: Site) -> None:
     site.inner.cut()
     site.tell(OK)
     for _ in range(10):
@@ -511,7 +511,7 @@ def test_a_state_of_the_same_or_a_higher_version_keeps_its_version(site: Site) -
         assert site.store.seen(later) == later
 
 
-def test_an_older_state_is_not_taken_for_news(site: Site) -> None:
+def test_an_older_state_is_not_a_change(site: Site) -> None:
     old = site.tell(BAD).circuit
     new = site.tell(BAD).circuit
     assert site.store.seen(old) == old
@@ -547,7 +547,7 @@ def test_a_released_circuit_is_forgotten_unless_it_has_unsaved_updates(site: Sit
     assert site.store._shift.keys() == {"other"}
 
 
-def test_the_same_from_an_event_loop(site: Site) -> None:
+def test_an_event_loop_behaves_the_same(site: Site) -> None:
     async def tell(message: Any = BAD) -> Step:
         return await site.store.aapply("api", POLICY, message, site.clock())
 
@@ -630,7 +630,7 @@ def test_a_store_that_is_lost_is_queried_once_before_anything_is_saved(site: Sit
 
 
 class Interrupted(Pushing):
-    """A store whose calls are interrupted, or whose replies are lost, as it is told to."""
+    """A store whose calls are interrupted, or whose replies are lost, as configured."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock)
@@ -677,7 +677,7 @@ def test_an_update_is_saved_once_although_saving_it_was_interrupted(
     assert site.stored().totals.failed == 1
 
 
-def test_what_may_have_been_saved_is_sent_again_with_its_identity(interrupted: Site) -> None:
+def test_a_message_in_doubt_is_sent_again_with_its_identity(interrupted: Site) -> None:
     site, inner = interrupted, interrupted.inner
     assert isinstance(inner, Interrupted)
     inner.next = ["lost 1", "", "lost 2", "lost 3"]

@@ -37,7 +37,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         yield machine
 
 
-def test_it_returns_seconds_since_the_epoch(tmp_path: Path) -> None:
+def test_the_clock_of_a_file_returns_seconds_since_the_epoch(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "state.db")) as store:
         assert abs(store.now_s() - time.time()) < 5.0
 
@@ -68,7 +68,7 @@ def test_after_a_start_of_the_machine_the_wall_clock_is_read_again(
     assert len(sql(path, "SELECT * FROM meta WHERE name GLOB 'clock:*'")) == 1
 
 
-def test_where_the_start_of_the_machine_is_not_known_it_is_the_wall_clock(
+def test_without_a_known_machine_start_the_wall_clock_is_used(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_store, "boot_name", lambda: None)

@@ -67,7 +67,9 @@ def overwrite_pages(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"not a database at all\n" * 500, b"\0" * 8192])
-def test_what_is_no_database_is_set_aside_and_reported(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_set_aside_and_reported(
+    path: Path, content: bytes
+) -> None:
     path.write_bytes(content)
     with closing(SqliteStore(path)) as store:
         done = store.apply("api", POLICY, OK, NOW_S)
@@ -87,7 +89,7 @@ def test_a_strict_policy_refuses_until_an_operator_releases_it(path: Path) -> No
         assert store.apply("api", STRICT, Acquire(), NOW_S).verdict.admitted
 
 
-def test_damage_met_while_at_work_is_set_aside(store: SqliteStore, path: Path) -> None:
+def test_damage_found_during_use_is_set_aside(store: SqliteStore, path: Path) -> None:
     tripped(store)
     store.close()
     overwrite_pages(path)
@@ -177,7 +179,7 @@ def test_a_process_with_the_old_file_continues_with_the_new_one(
 
 
 @pytest.mark.parametrize("content", [b"x", b"x" * 5000])
-def test_a_damaged_file_that_may_not_be_set_aside_is_reported(
+def test_a_damaged_file_that_cannot_be_set_aside_is_reported(
     tmp_path: Path, content: bytes
 ) -> None:
     path = tmp_path / "shared" / "state.db"
@@ -250,9 +252,7 @@ def test_a_state_older_than_its_events_is_rejected(store: SqliteStore, path: Pat
     assert done.circuit.event_seq == 2
 
 
-def test_a_policy_that_cannot_be_read_is_kept_beside_and_replaced(
-    store: SqliteStore, path: Path
-) -> None:
+def test_an_unreadable_policy_is_set_aside_and_replaced(store: SqliteStore, path: Path) -> None:
     tripped(store)
     sql(path, "UPDATE circuits SET policy = 'rubbish'")
     with pytest.raises(StoreCorrupt, match=r"circuit 'api': its stored policy cannot be read"):
@@ -305,7 +305,7 @@ def test_an_imported_circuit_never_uses_an_event_number_twice(store: SqliteStore
     assert [entry.event.seq for entry in store.events()] == [1, 2]
 
 
-def test_a_circuit_that_was_vacuumed_away_numbers_its_events_on(store: SqliteStore) -> None:
+def test_a_circuit_that_was_vacuumed_continues_its_event_numbers(store: SqliteStore) -> None:
     store.apply("api", POLICY, Override("ada", "drill", mode=Mode.SHADOW), NOW_S)
     store.apply("api", POLICY, Override("ada", "done", mode=Mode.AUTO), NOW_S)
     assert store.vacuum(keep_events=10, idle_s=0.0, now_s=NOW_S).circuits == 1
@@ -318,7 +318,7 @@ def test_a_circuit_that_was_vacuumed_away_numbers_its_events_on(store: SqliteSto
 # Newer
 
 
-def test_a_row_of_a_newer_switchgear_is_left_alone(store: SqliteStore, path: Path) -> None:
+def test_a_row_of_a_newer_switchgear_is_left_unchanged(store: SqliteStore, path: Path) -> None:
     tripped(store)
     ((text,),) = sql(path, "SELECT state FROM circuits")
     newer = json.dumps({**json.loads(text), "schema": SCHEMA + 1})
@@ -343,7 +343,7 @@ def test_an_event_of_a_newer_switchgear_is_reported(store: SqliteStore, path: Pa
         store.events()
 
 
-def test_a_file_of_a_newer_layout_is_left_alone(store: SqliteStore, path: Path) -> None:
+def test_a_file_of_a_newer_layout_is_left_unchanged(store: SqliteStore, path: Path) -> None:
     store.apply("api", POLICY, OK, NOW_S)
     store.close()
     newer = len(file.MIGRATIONS) + 1
@@ -360,7 +360,7 @@ def test_a_file_of_a_newer_layout_is_left_alone(store: SqliteStore, path: Path) 
 GOLDEN_1 = Path(__file__).parents[1] / "golden" / "sqlite_layout_1.sql"
 
 
-def test_a_file_of_the_first_layout_is_read_for_ever(path: Path) -> None:
+def test_a_file_of_the_first_layout_is_still_read(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(GOLDEN_1.read_text())
     with closing(SqliteStore(path)) as store:
@@ -377,7 +377,7 @@ def test_a_file_of_the_first_layout_is_read_for_ever(path: Path) -> None:
 GOLDEN_2 = Path(__file__).parents[1] / "golden" / "sqlite_layout_2.sql"
 
 
-def test_budgets_and_locks_of_the_second_layout_are_read_for_ever(path: Path) -> None:
+def test_budgets_and_locks_of_the_second_layout_are_still_read(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.executescript(GOLDEN_2.read_text())
     with Panel(SqliteStore(path, clock=lambda: 1750000110.0)) as panel:
@@ -391,7 +391,7 @@ def test_budgets_and_locks_of_the_second_layout_are_read_for_ever(path: Path) ->
         assert (seen.resource, seen.tenure.holder.owner) == ("db", "ada")
 
 
-def test_money_that_was_in_a_damaged_file_is_not_given_out_again(path: Path) -> None:
+def test_budgets_of_a_damaged_file_are_not_reserved_again(path: Path) -> None:
     with Panel(SqliteStore(path)) as panel:
         panel.budgets.open("atlas", 100)
         panel.budgets.charge("atlas", 90)
@@ -411,7 +411,7 @@ def test_money_that_was_in_a_damaged_file_is_not_given_out_again(path: Path) -> 
         panel.budgets.open("atlas", 100)
 
 
-def test_an_older_layout_is_brought_up_to_date_once(
+def test_an_older_layout_is_upgraded_once(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tripped(store)
@@ -430,7 +430,7 @@ def test_an_older_layout_is_brought_up_to_date_once(
         other.close()
 
 
-def test_a_step_to_a_new_layout_that_fails_changes_nothing(
+def test_a_failed_upgrade_of_the_layout_changes_nothing(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tripped(store)

@@ -49,20 +49,20 @@ def test_only_the_owner_may_read_the_file_and_the_folder_made_for_it(tmp_path: P
     store.close()
 
 
-def test_nothing_is_made_before_it_is_needed(tmp_path: Path) -> None:
+def test_no_file_is_created_before_it_is_needed(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "new" / "state.db").close()
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["a b.db", "what?.db", "50%.db", "#1.db", "ünï.db", "a'b.db"])
-def test_any_file_name_will_do(tmp_path: Path, name: str) -> None:
+def test_any_file_name_works(tmp_path: Path, name: str) -> None:
     store = SqliteStore(tmp_path / name)
     store.apply("api", POLICY, OK, NOW_S)
     store.close()
     assert (tmp_path / name).exists()
 
 
-def test_a_relative_path_stays_where_it_was(
+def test_a_relative_path_does_not_follow_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -100,7 +100,7 @@ def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "state.db").get("api")
 
 
-def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
+def test_the_database_of_another_program_is_left_unchanged(path: Path) -> None:
     sql(path, "CREATE TABLE theirs (x)")
     before = path.read_bytes()
     with pytest.raises(StoreCorrupt, match="database of another program"):
@@ -123,7 +123,7 @@ def test_a_file_that_was_removed_is_created_again(store: SqliteStore, path: Path
 def test_a_message_that_went_into_a_file_just_moved_away_is_repeated(
     store: SqliteStore, path: Path
 ) -> None:
-    """Somebody finds the file damaged and moves it while we are in the middle of a message."""
+    """Another process finds the file damaged and moves it in the middle of a message."""
     store.apply("api", POLICY, OK, NOW_S)
     opened = store._link._opened
     assert opened is not None

@@ -24,7 +24,7 @@ JSON = st.recursive(
 
 
 def used(path: Path) -> list[Any]:
-    """Everything one can do with a store; only errors of stores are allowed. What was noted."""
+    """Every operation of a store; only store errors are allowed. Returns the events."""
     notes: list[Any] = []
     with closing(SqliteStore(path)) as store:
         for use in (

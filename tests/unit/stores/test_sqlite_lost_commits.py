@@ -1,4 +1,4 @@
-"""A database that lacks commits which were answered is not read as if nothing had been lost."""
+"""A database that lacks confirmed commits is reported as damaged."""
 
 import os
 import shutil
@@ -163,7 +163,7 @@ def test_lost_commits_are_reported_and_circuits_start_from_scratch(path: Path, l
 
 
 @pytest.mark.parametrize("work", ["fail", "note", "together", "amend", "token"])
-def test_any_kind_of_commit_is_missed(path: Path, work: str) -> None:
+def test_any_kind_of_missing_commit_is_detected(path: Path, work: str) -> None:
     killed(path, work)
     remove(path, "-wal", "-shm")
     with closing(SqliteStore(path)) as store:
@@ -221,7 +221,7 @@ def test_an_older_copy_can_be_restored_on_purpose(path: Path) -> None:
         assert found.circuit.phase is Phase.CLOSED
 
 
-def test_what_was_set_aside_can_be_put_back(path: Path) -> None:
+def test_a_file_that_was_set_aside_can_be_put_back(path: Path) -> None:
     killed(path, "fail")
     remove(path, "-wal", "-shm")
     with closing(SqliteStore(path)) as store:
@@ -288,7 +288,7 @@ def hostile(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("number", range(17))
-def test_a_description_that_is_none_is_ignored_and_replaced(path: Path, number: int) -> None:
+def test_an_invalid_head_file_is_ignored_and_replaced(path: Path, number: int) -> None:
     killed(path, "fail")
     side(path, ".head").write_bytes(hostile(path)[number])
     with closing(SqliteStore(path)) as store:
@@ -308,7 +308,7 @@ def test_a_forged_description_is_a_loss_that_is_reported_once(path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "pipe"])
-def test_a_head_that_is_no_regular_file_is_refused(path: Path, kind: str) -> None:
+def test_a_head_that_is_not_a_regular_file_is_refused(path: Path, kind: str) -> None:
     head, victim = side(path, ".head"), path.with_name("victim")
     head.unlink()
     if kind == "link":
@@ -326,7 +326,7 @@ def test_a_head_that_is_no_regular_file_is_refused(path: Path, kind: str) -> Non
         assert victim.read_text() == "precious"
 
 
-def test_a_name_too_long_to_be_described_does_no_harm(path: Path) -> None:
+def test_a_name_too_long_for_a_head_file_is_accepted(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         store.apply("k" * 5000, POLICY, FINE, store.now_s())
         store.apply("über \n 2", POLICY, FINE, store.now_s())
@@ -344,7 +344,7 @@ def test_only_read_access_reports_the_loss_too(path: Path, monkeypatch: pytest.M
     assert asides(path) == []
 
 
-def test_a_disk_that_takes_no_description_does_no_harm(
+def test_a_head_file_that_cannot_be_written_is_harmless(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:

@@ -1,4 +1,4 @@
-"""Many circuits in one SQLite file cost one circuit nothing: every question goes by an index."""
+"""Many circuits in one SQLite file do not slow down one circuit: every query uses an index."""
 
 import sqlite3
 from contextlib import closing
@@ -33,7 +33,7 @@ def test_no_query_reads_a_whole_table(tmp_path: Path, question: str) -> None:
     assert not any("TEMP B-TREE" in row[-1] for row in plan), plan
 
 
-def test_a_glob_reads_only_the_names_that_begin_like_it(
+def test_a_glob_reads_only_names_with_its_prefix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "PAGE", 10)
@@ -67,7 +67,7 @@ def test_more_circuits_than_are_kept_parsed_are_all_read_correctly(
         assert len(store._folding._known) <= 5
 
 
-def test_a_vacuum_gives_the_space_back(tmp_path: Path) -> None:
+def test_a_vacuum_releases_disk_space(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with closing(SqliteStore(path)) as store:
         for number in range(500):

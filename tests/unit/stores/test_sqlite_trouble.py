@@ -120,7 +120,7 @@ def test_a_full_disk_is_reported_and_nothing_is_half_written(path: Path) -> None
         subprocess.run(["umount", "-l", str(tiny)], check=True)
 
 
-def test_on_a_full_disk_a_store_can_be_looked_at_and_reports_why_it_cannot_be_written(
+def test_on_a_full_disk_a_store_can_be_read_and_reports_why_it_cannot_be_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(SqliteStore(path)) as store:
@@ -147,7 +147,7 @@ def test_an_error_of_a_disk_that_has_space_is_not_called_full(
 
 
 def fails_for_want_of_space(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As SQLite fails when there is no space for the index of its log."""
+    """Fail as SQLite does when there is no space for the index of its log."""
 
     def connect(_: DatabaseFile) -> NoReturn:
         error = sqlite3.OperationalError("disk I/O error")
@@ -169,7 +169,7 @@ def test_a_file_that_may_not_grow_is_full(store: SqliteStore) -> None:
 
 
 def _fill(store: SqliteStore) -> None:
-    """Tell new circuits until it is full; then what was answered is there, and only that."""
+    """Record in new circuits until the disk is full; exactly the confirmed ones are stored."""
     answered = []
     with pytest.raises(StoreFull, match=r"is full: .*; free some space"):
         for number in range(10_000):
@@ -207,7 +207,7 @@ def test_a_read_only_file_can_be_read_and_not_written(tmp_path: Path, is_closed:
     writer.close()
 
 
-def test_a_folder_in_which_nothing_can_be_made_is_read_only(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_read_only(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     lock_away(folder / "state.db")

@@ -1,4 +1,4 @@
-"""What happens while a shared store is gone, and when it is back."""
+"""The behaviour while a shared store is unavailable, and when it is back."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def test_calls_continue_and_an_event_records_it() -> None:
     assert bench.breaker.call(len, "abc") == 3
 
 
-def test_the_last_known_state_holds_and_continues_by_itself() -> None:
+def test_the_last_known_state_applies_and_continues_in_memory() -> None:
     bench = Bench()
     bench.breaker.record(BAD._replace(count=2))
     bench.store.cut()
@@ -57,7 +57,7 @@ def test_on_return_the_store_receives_everything_once_and_in_order() -> None:
     assert [entry.event.kind for entry in bench.store.events()] == [EventKind.STORE_BACK]
 
 
-def test_a_trip_that_happened_meanwhile_happens_in_the_store_too() -> None:
+def test_a_trip_during_the_outage_happens_in_the_store_too() -> None:
     bench = Bench()
     bench.store.cut()
     for _ in range(3):
@@ -89,7 +89,7 @@ def test_a_process_that_is_alone_stays_open_on_return(monkeypatch: pytest.Monkey
         bench.breaker.call(len, "abc")
 
 
-def test_a_trip_that_others_made_meanwhile_is_seen_on_return() -> None:
+def test_a_trip_by_other_processes_in_the_meantime_is_read_on_return() -> None:
     bench = Bench()
     other = Panel(bench.store, clock=bench.clock).breaker("api", POLICY)
     bench.store.cut()
@@ -189,14 +189,14 @@ def test_a_store_that_is_lost_again_during_the_replay_records_nothing_twice() ->
     assert (totals.failed, totals.succeeded) == (3, 2)
 
 
-def test_a_full_store_is_gone_too_and_the_event_reports_that_it_is_full() -> None:
+def test_a_full_store_counts_as_unavailable_and_the_event_reports_that_it_is_full() -> None:
     bench = Bench()
     bench.store.cut(StoreFull("flaky:", "no space left", "make room"))
     bench.breaker.record(BAD)
     assert "flaky: is full: no space left; make room" in bench.heard[0].reason
 
 
-def test_an_override_raises_when_the_store_is_gone() -> None:
+def test_an_override_raises_while_the_store_is_unavailable() -> None:
     bench = Bench()
     bench.store.cut()
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -210,7 +210,7 @@ def test_an_override_raises_when_the_store_is_gone() -> None:
 # Strict
 
 
-def test_a_strict_circuit_refuses_while_its_store_is_gone_and_admits_when_it_is_back() -> None:
+def test_a_strict_circuit_refuses_while_its_store_is_unavailable_and_admits_afterwards() -> None:
     bench = Bench(STRICT)
     assert bench.breaker.call(len, "abc") == 3
     bench.store.cut()
@@ -239,7 +239,7 @@ def test_a_strict_circuit_reads_the_store_before_every_call() -> None:
 # Polling
 
 
-def test_what_others_did_is_seen_when_the_snapshot_is_old() -> None:
+def test_changes_of_other_processes_are_read_when_the_snapshot_is_old() -> None:
     bench = Bench()
     other = Panel(bench.store, clock=bench.clock).breaker("api", POLICY)
     assert bench.breaker.call(len, "abc") == 3
@@ -270,7 +270,7 @@ def test_successes_of_several_are_counted_in_one_circuit() -> None:
 # Async
 
 
-def test_the_same_from_an_event_loop() -> None:
+def test_an_event_loop_behaves_the_same() -> None:
     bench = Bench()
 
     async def fails() -> None:
@@ -302,7 +302,7 @@ def test_the_same_from_an_event_loop() -> None:
 # One circuit's trouble
 
 
-def test_a_circuit_that_the_store_cannot_read_takes_no_other_along() -> None:
+def test_an_unreadable_circuit_does_not_affect_the_others() -> None:
     bench = Bench()
     other = bench.panel.breaker("other", POLICY)
     real = bench.store.apply
@@ -330,7 +330,7 @@ def test_a_circuit_that_the_store_cannot_read_takes_no_other_along() -> None:
     assert bench.kinds() == [EventKind.STORE_LOST, EventKind.STORE_BACK]
 
 
-def test_a_breaker_can_be_made_while_the_store_is_gone() -> None:
+def test_a_breaker_can_be_created_while_the_store_is_unavailable() -> None:
     bench = Bench()
     bench.store.cut()
     breaker = bench.panel.breaker("new")

@@ -18,7 +18,7 @@ from unit.lost_store import BAD, Bench
 # Threads
 
 
-def test_nothing_is_lost_or_doubled_by_threads_over_a_store_that_comes_and_goes() -> None:
+def test_threads_over_an_unstable_store_lose_and_double_nothing() -> None:
     bench = Bench(Policy([detectors.ConsecutiveFailures(10**9)]), refresh_s=None)
     threads, each = 8, 300
     start = threading.Barrier(threads + 1)
@@ -73,7 +73,7 @@ def test_one_caller_checks_a_lost_store_for_all() -> None:
     assert bench.panel.view("new") is not None
 
 
-def test_a_store_that_only_takes_no_writes_can_still_be_read() -> None:
+def test_a_store_that_refuses_writes_can_still_be_read() -> None:
     bench = Bench()
     bench.breaker.record(BAD)
 
@@ -108,7 +108,7 @@ def test_no_caller_tries_a_store_that_another_thread_checks() -> None:
 
 
 class Noted:
-    """A lock that says when somebody begins to wait for it with patience."""
+    """A lock that signals when a thread begins to wait for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -232,7 +232,7 @@ class SentTogether(MemoryStore):
     [("one", 3, ["one", "two"]), (None, 3, ["two", None]), ("", 0, ["two"])],
     ids=["in doubt", "not sent", "applied"],
 )
-def test_what_was_sent_together_is_kept_unless_it_is_applied(
+def test_messages_sent_together_are_kept_until_they_are_applied(
     before_in_doubt: str | None, succeeded: int, identities: list[str | None]
 ) -> None:
     inner = SentTogether(before_in_doubt)

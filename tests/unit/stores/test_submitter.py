@@ -1,4 +1,4 @@
-"""The thread that submits successes of warm circuits: one, on demand, and gone afterwards."""
+"""The thread that submits successes of warm circuits: one, started on demand, ended afterwards."""
 
 import math
 import threading
@@ -22,7 +22,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Owner:
-    """A circuit that needs so many ticks."""
+    """A circuit that needs a number of ticks."""
 
     def __init__(self, ticks: float, *, fails: bool = False) -> None:
         self.ticks = 0
@@ -82,7 +82,9 @@ def test_a_circuit_is_called_when_it_is_due_and_no_earlier() -> None:
     until(lambda: submitter._ticks == {})
 
 
-def test_it_waits_for_the_call_that_is_due_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_submitter_waits_for_the_call_that_is_due_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "LINGER_S", 2 * LIMIT_S)
     submitter, later, soon = Submitter(), Owner(1), Owner(1)
     submitter.add(later, later.tick, 3 * LIMIT_S)
@@ -91,7 +93,7 @@ def test_it_waits_for_the_call_that_is_due_first(monkeypatch: pytest.MonkeyPatch
     submitter.stop()
 
 
-def test_what_is_added_during_its_own_call_is_called_again() -> None:
+def test_a_circuit_added_during_its_own_call_is_called_again() -> None:
     submitter = Submitter()
 
     class AddsItself:
@@ -130,7 +132,7 @@ def test_a_circuit_without_references_is_released() -> None:
     submitter.stop()
 
 
-def test_it_starts_again_after_it_ended_and_after_a_fork() -> None:
+def test_the_submitter_starts_again_after_it_ended_and_after_a_fork() -> None:
     submitter, first, second = Submitter(), Owner(1), Owner(2)
     submitter.add(first, first.tick)
     until(lambda: submitter._thread is None)
@@ -145,7 +147,7 @@ def test_it_starts_again_after_it_ended_and_after_a_fork() -> None:
     until(lambda: third.ticks == 1)
 
 
-def test_after_stop_nothing_is_taken() -> None:
+def test_after_stop_nothing_is_accepted() -> None:
     submitter, owner = Submitter(), Owner(1)
     submitter.stop()
     submitter.add(owner, owner.tick)
@@ -153,7 +155,7 @@ def test_after_stop_nothing_is_taken() -> None:
     assert owner.ticks == 0
 
 
-def test_it_may_be_stopped_by_its_own_thread() -> None:
+def test_the_submitter_may_be_stopped_by_its_own_thread() -> None:
     submitter = Submitter()
     stopped = threading.Event()
 

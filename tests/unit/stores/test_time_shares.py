@@ -30,7 +30,7 @@ in_both = pytest.mark.parametrize("shared", [False, True])
 
 
 @in_both
-def test_it_evaluates_from_the_minimum_on_and_trips_at_the_threshold(shared: bool) -> None:
+def test_a_share_is_evaluated_from_the_minimum_on_and_trips_at_the_threshold(shared: bool) -> None:
     breaker, _ = made(detectors.FailureShare(60.0, 0.5, 10), shared=shared)
     fail(breaker, 9)
     assert breaker.state == "closed"
@@ -94,7 +94,7 @@ def test_slow_calls_trip_and_fast_ones_do_not() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1.1, -0.1, True, "half"])
-def test_a_threshold_is_a_share_above_nothing(threshold: float) -> None:
+def test_a_threshold_is_a_share_above_zero(threshold: float) -> None:
     with pytest.raises(ValueError, match=r"FailureShare\.threshold"):
         detectors.FailureShare(threshold=threshold)
 

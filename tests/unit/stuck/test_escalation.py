@@ -31,7 +31,7 @@ def test_each_step_is_tried_once_per_incident() -> None:
     assert taken == ["nudge", "reset", "escalate", "skip", "skip", "skip"]
 
 
-def test_what_was_tried_before_is_reported() -> None:
+def test_earlier_steps_are_reported() -> None:
     apply = applying(MemoryStore())
     for _ in range(2):
         escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood")
@@ -41,7 +41,7 @@ def test_what_was_tried_before_is_reported() -> None:
     )
 
 
-def test_progress_leads_back_to_the_first_step() -> None:
+def test_progress_restarts_the_escalation_at_the_first_step() -> None:
     apply = applying(MemoryStore())
     for _ in range(3):
         escalation.take_step(apply, SUBJECT, STEP_NAMES, "flood")
@@ -83,7 +83,7 @@ def test_the_evidence_of_each_step_is_kept() -> None:
     ]
 
 
-def test_the_memory_outlasts_the_process(tmp_path: Path) -> None:
+def test_the_steps_taken_outlast_the_process(tmp_path: Path) -> None:
     path = str(tmp_path / "state.db")
     first = SqliteStore(path)
     escalation.take_step(applying(first), SUBJECT, STEP_NAMES, "flood")

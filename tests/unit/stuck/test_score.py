@@ -1,4 +1,4 @@
-"""The score of a session: the sum of the weighted detectors, or what one detector comes to alone."""
+"""The score of a session: the sum of the weighted detectors, or that of one detector alone."""
 
 from switchgear import AgentStep, Signal
 from switchgear._core.types import Reading

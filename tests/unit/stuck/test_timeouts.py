@@ -26,7 +26,7 @@ def test_a_complex_task_gets_twice_the_time() -> None:
     assert chosen == ChosenTimeout(570.0, "(120 + 3 x 30 + 150 x 0.1 + 1 x 60 s) x 2")
 
 
-def test_a_fixed_timeout_looks_at_nothing() -> None:
+def test_a_fixed_timeout_ignores_size_and_history() -> None:
     rules = RULES._replace(policy="fixed", fixed_s=42.0)
     assert timeout(rules, AUTH, [1.0] * 9) == ChosenTimeout(42.0, "fixed")
 
@@ -64,6 +64,6 @@ def test_marks_come_at_70_90_and_100_percent_once_each() -> None:
     assert seen == [(420, Due(70, 180.0)), (540, Due(90, 60.0)), (600, Due(100, 0.0))]
 
 
-def test_a_mark_that_was_passed_over_is_not_given_later() -> None:
+def test_a_skipped_warning_is_not_given_later() -> None:
     assert due(560.0, 600.0, ()) == Due(90, 40.0)
     assert due(560.0, 600.0, with_given((), 90)) is None

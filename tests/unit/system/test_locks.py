@@ -1,4 +1,4 @@
-"""The lock: one at a time, known to its holder, and free in a forked child."""
+"""The lock: one holder at a time, which recognises it as its own; free in a forked child."""
 
 import gc
 import os
@@ -38,7 +38,7 @@ def test_only_the_holder_sees_the_lock_as_its_own() -> None:
     assert not lock.is_mine()
 
 
-def test_it_is_released_when_the_section_raises() -> None:
+def test_a_lock_is_released_when_the_section_raises() -> None:
     lock = ForkSafeLock()
     with pytest.raises(ValueError, match="inside"), lock:
         raise ValueError("inside")
@@ -105,7 +105,7 @@ def test_a_fork_inside_of_a_section_leaves_both_processes_inside() -> None:
     assert not lock.is_mine()
 
 
-def test_locks_that_are_gone_are_not_remembered() -> None:
+def test_released_locks_are_garbage_collected() -> None:
     before = len(threads._locks)
     lock = ForkSafeLock()
     assert len(threads._locks) == before + 1

@@ -1,4 +1,4 @@
-"""Fingerprints of errors: what is the same, what is not, what may never change, what never hangs."""
+"""Fingerprints of errors: equal and different errors, keys that never change, bounded time."""
 
 import json
 import re
@@ -114,7 +114,7 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_what_differs_in_variables_only_is_the_same_error(one: str, other: str) -> None:
+def test_errors_that_differ_only_in_variables_have_one_key(one: str, other: str) -> None:
     assert template(one) == template(other)
     assert fingerprint(one) == fingerprint(other)
 
@@ -241,11 +241,11 @@ LIMITS = [
 
 
 @pytest.mark.parametrize(("text", "expected"), LIMITS)
-def test_the_very_limits_of_what_is_masked(text: str, expected: str) -> None:
+def test_the_exact_limits_of_masking(text: str, expected: str) -> None:
     assert template(text) == expected
 
 
-def test_a_gist_has_up_to_forty_words_of_a_longer_one_the_beginning_and_the_end() -> None:
+def test_a_gist_has_up_to_forty_words_from_the_beginning_and_the_end() -> None:
     words = [f"w{number}" for number in range(41)]
     assert gist(" ".join(words[:40])) == " ".join(words[:40])
     assert gist(" ".join(words)) == " ".join([*words[:28], "…", *words[29:]])
@@ -258,7 +258,7 @@ def test_a_gist_repeats_no_line_that_an_earlier_one_quotes() -> None:
 
 
 @pytest.mark.parametrize("row", GOLDEN, ids=range(len(GOLDEN)))
-def test_keys_never_change(row: dict[str, str]) -> None:
+def test_the_keys_of_the_golden_errors_never_change(row: dict[str, str]) -> None:
     assert template(row["text"]) == row["template"]
     assert fingerprint(row["text"]) == row["default"]
     assert documented(row["text"]) == row["documented"]
@@ -316,7 +316,7 @@ def test_the_name_and_the_free_port_of_a_peer_are_variables(name: str, n: int, p
     assert template(f"connection to {name}{n}:{port} lost") == "connection to <host> lost"
 
 
-def test_of_many_telling_lines_the_first_and_the_last_six_count() -> None:
+def test_of_many_error_lines_the_first_and_the_last_six_count() -> None:
     lines = [f"error {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
     assert template("\n".join(lines)).split("\n") == lines[:6] + lines[-6:]
 
@@ -364,7 +364,7 @@ def test_documented_key_is_the_start_of_the_md5() -> None:
 
 
 def repeats(tree: Any) -> list[tuple[int, Any]]:
-    """Every repeat of a parsed pattern that can be long, with what it repeats."""
+    """Every unbounded repetition of a parsed pattern, with its content."""
     found = []
     for operation, argument in tree:
         if operation in {constants.MAX_REPEAT, constants.MIN_REPEAT}:
@@ -382,7 +382,7 @@ def repeats(tree: Any) -> list[tuple[int, Any]]:
 @pytest.mark.parametrize(
     "name", ["variable", "stack", "escape", "digits", "joined", "list", "bare", "suspicious"]
 )
-def test_no_pattern_repeats_what_itself_repeats_at_length(name: str) -> None:
+def test_no_pattern_nests_unbounded_repetitions(name: str) -> None:
     pattern = module._pattern(name)
     for most, inner in repeats(parser.parse(pattern.pattern, pattern.flags)):
         if most > 1:
@@ -455,7 +455,7 @@ HOSTILE += ["error\n", "a1b2c3d4 ", "(1:2)", "12345678-1234-", "\\", "E0308 ", "
 
 
 @pytest.mark.parametrize("part", HOSTILE)
-def test_of_a_megabyte_no_pattern_sees_more_than_a_bounded_part(
+def test_patterns_read_only_a_bounded_part_of_a_megabyte(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fingerprint("make the tools")

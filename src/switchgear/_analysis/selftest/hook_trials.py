@@ -286,7 +286,7 @@ def installed_commands(root: str) -> dict[str, str]:
         for scope in scopes_of(agent, root):
             settings = hook_file(agent, scope, root)
             with suppress(CannotChange):  # the scenario `standing` reports the reason
-                if settings.look().installed and (command := settings.commands().get(before)):
+                if settings.state().installed and (command := settings.commands().get(before)):
                     found.setdefault(agent, command)
     return found
 
