@@ -107,13 +107,13 @@ class _Connections(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         self._sockets = sockets
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_TrackedConnection, self._sockets), req)
+        return self.do_open(partial(_PostConnection, self._sockets), req)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(partial(_TlsConnection, self._sockets), req)
 
 
-class _TrackedConnection(http.client.HTTPConnection):
+class _PostConnection(http.client.HTTPConnection):
     def __init__(self, sockets: _Sockets, host: str, **options: Any) -> None:
         super().__init__(host, **options)
         self._sockets = sockets
@@ -124,7 +124,7 @@ class _TrackedConnection(http.client.HTTPConnection):
         self._sockets.add(self)
 
 
-class _TlsConnection(_TrackedConnection, http.client.HTTPSConnection):
+class _TlsConnection(_PostConnection, http.client.HTTPSConnection):
     pass
 
 
