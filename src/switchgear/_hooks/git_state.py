@@ -129,8 +129,8 @@ def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
 def _recorded_digest(name: bytes, index: bytes) -> bytes | None:
     """The digest of a file in the index; `None`: the file is not tracked.
 
-    An entry has the digest, two bytes of flags with the length of the path, two more bytes of extended flags if
-    the flags say so, and the path. The length distinguishes it from a longer path with the same end.
+    An entry has the digest, two bytes of flags with the length of the path, two bytes of extended flags if
+    the flags contain that bit, and the path. The length distinguishes it from a longer path with the same end.
     """
     at = -1
     while (at := index.find(name + b"\0", at + 1)) >= 0:

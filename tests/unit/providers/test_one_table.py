@@ -62,14 +62,14 @@ def test_a_message_of_an_agent_counts_against_the_provider_exactly_as_in_the_tab
     ("status", "kind", "stored"),
     [(404, "bad_request", "other"), (408, "timeout", "connection"), (504, "timeout", "connection")],
 )
-def test_a_missing_model_is_a_bad_request_and_a_gateway_timeout_is_the_provider_s_failure(
+def test_a_missing_model_is_a_bad_request_and_a_gateway_timeout_a_provider_failure(
     status: int, kind: str, stored: str
 ) -> None:
     assert kinds(status, "no") == {ProviderErrorKind(kind)}
     assert error_from_text(f"API Error: {status} no").kind == stored
 
 
-def test_a_missing_model_is_no_rate_limit_whatever_the_message_mentions() -> None:
+def test_a_missing_model_is_not_a_rate_limit_whatever_the_message_mentions() -> None:
     assert (
         error_from_text("API Error: 404 no model 'rate limit'; authentication is fine").kind
         == "other"
@@ -92,7 +92,7 @@ def test_resource_exhausted_with_a_delay_is_a_rate_limit_and_without_one_a_quota
         "error in content_filter.py",
     ],
 )
-def test_codes_that_other_programs_print_too_are_no_provider_s_error(text: str) -> None:
+def test_codes_that_other_programs_also_print_are_not_provider_errors(text: str) -> None:
     assert recognised_error(text) is None
 
 

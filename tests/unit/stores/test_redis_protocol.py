@@ -327,7 +327,7 @@ def test_waiters_receive_a_summary_that_nothing_is_committed_over(rules: Protoco
     assert rules.known.read(short) is None
 
 
-def test_who_joins_behind_others_waits_without_reading_the_queue(rules: Protocol) -> None:
+def test_a_process_that_joins_the_queue_waits_without_reading_it(rules: Protocol) -> None:
     rules.known.set_hot("api", hot=True)
     work = begun(rules)
     work.send(None)
@@ -367,7 +367,7 @@ def test_a_failure_is_published_unless_the_circuit_opens(rules: Protocol) -> Non
     assert warm_of(work.send(None)) == b"", "they are told that it is open"
 
 
-def test_the_next_commit_of_the_same_process_says_what_the_first_did_not(rules: Protocol) -> None:
+def test_the_next_commit_publishes_a_failure_that_the_first_did_not(rules: Protocol) -> None:
     rules.known.set_hot("api", hot=True)
     work = begun(rules, FAILED)
     entry = entry_of(work.send(None))
