@@ -251,7 +251,7 @@ class EventDecision:
             self.notes = session.with_step(self.notes, signal, heat, self.tx.now_s)
         if signal.files_changed and not self.lane_name:
             self.notes = session.after_progress(self.notes)
-        self.judge(step)
+        self.escalate_or_warn(step)
         if opinions is not None and not session.has_opened(step) and opinions.ends_delay(self):
             self._escalate()
 
@@ -271,7 +271,7 @@ class EventDecision:
             self.return_permits(lane.permits)
             self.set_lane(lane._replace(permits={}))
 
-    def judge(self, step: Step) -> None:
+    def escalate_or_warn(self, step: Step) -> None:
         """Escalate if this message opened the circuit; warn if its heat has risen."""
         self.warn_if_hotter(step)
         opinions = self._opinions()
@@ -620,7 +620,7 @@ class EventDecision:
         if used is None and not facts.cost_micros:
             return
         signal = Signal(context_used=used, cost_micros=facts.cost_micros)
-        self.judge(self.apply(self.circuit, Record(signal)))
+        self.escalate_or_warn(self.apply(self.circuit, Record(signal)))
         story = self.story()
         if story and facts.cost_micros:
             self.apply(story, Record(Signal(cost_micros=facts.cost_micros)))

@@ -30,7 +30,7 @@ MAX_FILES = 50
 def discarded_file(sweeps: Sequence[str], root: str) -> str:
     """The first of the guard's files in the project that a command would discard; empty: none.
 
-    `sweeps` says what the command discards, each `kind:folder`. The kinds are `untracked`, `ignored`,
+    `sweeps` are the files that the command discards, each `kind:folder`. The kinds are `untracked`, `ignored`,
     `modified`, `uncommitted` and `tracked`; the folder may be a glob.
     """
     project = _project(root)
@@ -129,8 +129,8 @@ def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
 def _recorded_digest(name: bytes, index: bytes) -> bytes | None:
     """The digest of a file in the index; `None`: the file is not tracked.
 
-    An entry has the digest, two bytes of flags with the length of the path, two bytes of extended flags if
-    the flags contain that bit, and the path. The length distinguishes it from a longer path with the same end.
+    An entry has the digest, two bytes of flags with the length of the path, in some entries two bytes of extended
+    flags, and the path. The length distinguishes the path from a longer one with the same end.
     """
     at = -1
     while (at := index.find(name + b"\0", at + 1)) >= 0:

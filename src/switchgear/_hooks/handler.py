@@ -216,17 +216,17 @@ def _configuration(root: str, *, during_call: bool = False) -> tuple[HookConfig,
 
 def _inspect(facts: HookFacts, config: HookConfig, pending: Pending) -> CallInspection | None:
     if facts.moment is not Moment.BEFORE_TOOL:
-        pending.judged(None)
+        pending.set_rules_result(None)
         return None
     try:
         inspection = inspect_tool_call(facts, config)
     except Exception as error:  # noqa: BLE001  for example, a path cannot be resolved
         why = f"its effects cannot be determined: {_describe_error(error)}"
-        pending.judged(undecided.unreadable_ruling(why))
+        pending.set_rules_result(undecided.unreadable_ruling(why))
         return None
-    pending.judged(None if inspection.broken is None else rule_refusal(inspection.broken))
+    pending.set_rules_result(None if inspection.broken is None else rule_refusal(inspection.broken))
     if config.tampered and inspection.broken is None:
-        pending.judged(stop(tampering_text(config.tampered)))
+        pending.set_rules_result(stop(tampering_text(config.tampered)))
     return inspection
 
 
@@ -276,7 +276,7 @@ def refuse_unreadable(
     ruling = undecided.unreadable_ruling(why)
     if is_other:
         ruling = undecided.undecided_ruling(why, undecided.ADMIT, None)
-    pending.judged(None if is_other else ruling)
+    pending.set_rules_result(None if is_other else ruling)
     try:
         root = pending.root = containing_project(root or project_of(""))
         config, _ = _configuration(root)
@@ -288,7 +288,7 @@ def refuse_unreadable(
 
 def reply_at_deadline(agent: str, pending: Pending) -> Reply:
     """The reply at the deadline, according to the stage reached so far. It does not use the store."""
-    if pending.judged_s is None:
+    if pending.rules_done_s is None:
         why = "the rules could not be evaluated in time"
     else:
         why = "the circuits could not be consulted in time: the store is busy or slow"

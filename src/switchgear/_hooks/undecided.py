@@ -167,18 +167,22 @@ class Pending:
         self.on_trouble = ADMIT
         self.refusal: Ruling | None = None
         """The final refusal, if the rules refuse the call."""
-        self.judged_s: float | None = None
+        self.rules_done_s: float | None = None
         """When the rules were evaluated, or the call was found unreadable."""
 
     def due_s(self) -> float:
         """When the call must be answered, on the monotonic clock."""
         deadline_s = self.began_s + DEADLINE_S
-        return deadline_s if self.judged_s is None else min(deadline_s, self.judged_s + CIRCUITS_S)
+        return (
+            deadline_s
+            if self.rules_done_s is None
+            else min(deadline_s, self.rules_done_s + CIRCUITS_S)
+        )
 
-    def judged(self, refusal: Ruling | None) -> None:
+    def set_rules_result(self, refusal: Ruling | None) -> None:
         """Set the result of the rules: a final refusal, or `None` to leave the decision to the circuits."""
         self.refusal = refusal
-        self.judged_s = time.monotonic()
+        self.rules_done_s = time.monotonic()
 
     def session_to_watch(self) -> tuple[str, str] | None:
         """The project and the session of the event; `None`: the event ends the session, or is unreadable."""
@@ -199,7 +203,7 @@ class Pending:
             return self.refusal._replace(remark=remark)
         if facts is not None and facts.moment is not Moment.BEFORE_TOOL:
             return undecided_ruling(why, ADMIT, facts)
-        if self.judged_s is None:
+        if self.rules_done_s is None:
             return unreadable_ruling(why)
         return undecided_ruling(why, self.on_trouble, facts)
 
