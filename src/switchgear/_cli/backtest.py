@@ -289,14 +289,14 @@ def _add_opinions(found: BacktestFindings) -> None:
 def _shadow_rows() -> Iterator[RunRow]:
     """A row for each circuit that is or was in shadow mode."""
     with open_session(reading=True) as session:
-        views, trouble = session.read("*")
+        views, error = session.read("*")
         for view in views:
             entries = session.panel.events(glob=literal(view.name), limit=ALL_EVENTS)
             row = shadow_row(view, (entry.event for entry in entries), session.label)
             if row is not None:
                 yield row
-        if trouble is not None:
-            raise trouble
+        if error is not None:
+            raise error
 
 
 def _show_sources() -> int:

@@ -336,7 +336,7 @@ def _clock(session: Session) -> Iterator[DoctorFinding]:
         yield warning(what, "a clock was ahead; these circuits do not change until then")
 
 
-_FOR = {
+_SCOPE_TEXT = {
     "project": "for the project",
     "local": "for the project, on this machine only",
     "user": "for the user",
@@ -364,7 +364,7 @@ def examine_hooks(name: str, only: str | None, *, requested: bool) -> Iterator[D
             what = f"{states[scope].path}: {states[scope].trouble}"
             yield problem(what, "fix it: the agent cannot read it either")
     if not installed:
-        where = "neither for this project nor for the user" if only is None else _FOR[only]
+        where = "neither for this project nor for the user" if only is None else _SCOPE_TEXT[only]
         what = f"no hooks of {agent.title} are installed, {where}"
         yield problem(what, f"switchgear hooks install {name}")
     if len(installed) > 1:
@@ -388,7 +388,7 @@ def _install_checks(
     elif state.outdated:
         yield warning(f"{state.path} was written by another installation or version", again)
     else:
-        yield good(f"{state.path} has {count}, {_FOR[scope]}")
+        yield good(f"{state.path} has {count}, {_SCOPE_TEXT[scope]}")
     if state.switched_off:
         what = f"{agent.title} runs no hooks: {state.switched_off}"
         yield problem(what, "change that setting")

@@ -99,7 +99,7 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
     with open_session(reading=True) as session:
         whole = everything or glob != "*"
         glob = with_prefixes(session, glob)
-        views, trouble = session.read(glob)
+        views, error = session.read(glob)
         views, left_out, running = (views, "", []) if whole else _in_use(session, views)
         if as_json:
             say_json([of_view(view) for view in views])
@@ -107,22 +107,22 @@ def status(glob: str, *, as_json: bool, everything: bool) -> None:
             _draw(session, views, everything=everything)
             if left_out:
                 say(left_out)
-        elif trouble is None:
+        elif error is None:
             say(f"No circuit is in use; {left_out}" if left_out else _none_found(session, glob))
         for line in running if not as_json else ():
             say(line)
-    if trouble is not None:
-        raise trouble
+    if error is not None:
+        raise error
 
 
 def _draw(session: Session, views: list[View], *, everything: bool) -> None:
     screen = Screen()
     ordered = by_attention(views)
-    trouble = sum(
+    need_attention = sum(
         view.circuit.phase != "closed" or view.circuit.mode != "auto" or bool(view.isolated)
         for view in ordered
     )
-    shown = ordered if everything else ordered[: max(SHOWN, trouble)]
+    shown = ordered if everything else ordered[: max(SHOWN, need_attention)]
     for line in table(shown, screen.width, screen.signs):
         screen.console.print(line, soft_wrap=True)
     screen.line()
@@ -235,7 +235,7 @@ def _follow(
     begin: Since,
 ) -> NoReturn:
     """Print past events, then new ones. An unavailable store is reported once, then retried."""
-    cursor, trouble, has_begun = begin.cursor, "", False
+    cursor, problem, has_begun = begin.cursor, "", False
     while True:
         session.reopen_if_created()
         try:
@@ -243,11 +243,11 @@ def _follow(
             newest = session.panel.events(limit=1) if cursor is None else []
             entries = session.panel.events(after=cursor, glob=glob) if has_begun else past()
         except StoreError as error:
-            if str(error) != trouble:
-                trouble = str(error)
-                warn(trouble)
+            if str(error) != problem:
+                problem = str(error)
+                warn(problem)
         else:
-            trouble = ""
+            problem = ""
             print_entries(entries)
             seen = entries or newest
             cursor = seen[-1].cursor if seen else cursor

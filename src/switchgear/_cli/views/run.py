@@ -190,10 +190,8 @@ class RunTracker(RunView):
         if not what.startswith("waiting"):
             self._waits_until_s = None
         if what != self._snapshot.activity:
-            self._snapshot, self._activity_since_s = (
-                self._snapshot._replace(activity=what),
-                self._clock(),
-            )
+            self._snapshot = self._snapshot._replace(activity=what)
+            self._activity_since_s = self._clock()
 
     def _add_note(self, text: str, number: int | None = None) -> None:
         """Add a note; if it repeats the note of the previous iteration, extend that one."""
