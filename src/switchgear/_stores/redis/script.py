@@ -283,7 +283,7 @@ class Wait(NamedTuple):
 Call = Script | Wait
 
 
-class Lost(NamedTuple):
+class NotCommitted(NamedTuple):
     """Nothing was committed: the value is another than expected, or other messages wait."""
 
     have: bytes | None
@@ -294,7 +294,7 @@ class Lost(NamedTuple):
     """Number of messages before this one when it joined the queue; 0 if it joined earlier."""
 
 
-class Received(NamedTuple):
+class AlreadyApplied(NamedTuple):
     """The message was applied before: it was sent again because its reply was lost."""
 
     have: bytes | None
@@ -447,13 +447,13 @@ def queued(reply: Any) -> list[bytes]:
     return list(reply[3]) if is_done else []
 
 
-def outcome(reply: Any) -> Lost | Received | None:
+def outcome(reply: Any) -> NotCommitted | AlreadyApplied | None:
     """The result of an exchange; `None`: it was committed."""
     if int(reply[0]) == 3:
-        return Received(reply[3], reply[4])
+        return AlreadyApplied(reply[3], reply[4])
     if int(reply[0]) == 4:
-        return Lost(None, [], None, int(reply[3]))
+        return NotCommitted(None, [], None, int(reply[3]))
     if int(reply[0]):
         return None
     have, waiting, mail, place = reply[3:7]
-    return Lost(have, waiting, mail, int(place))
+    return NotCommitted(have, waiting, mail, int(place))
