@@ -219,13 +219,8 @@ return {{redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3]), answers, ARGV[2
 """
 
 
-def sha(script: str) -> str:
-    """The name under which a server keeps a script."""
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-
-
 SHAS = {
-    script: sha(script)
+    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
     for script in (
         EXCHANGE,
         FORGET,
@@ -240,6 +235,7 @@ SHAS = {
         RECALL,
     )
 }
+"""The hash of each script, by which a server finds it."""
 
 
 class Script(NamedTuple):
