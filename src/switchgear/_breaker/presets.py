@@ -147,21 +147,21 @@ MEASURED: dict[str, str] = {
 """Results of the progress presets on recorded runs; docs/stuck.md has the tables."""
 
 DESCRIPTIONS: dict[str, str] = {
-    "provider": "A model provider: 5 failures in a row open it for 60 s, doubling up to 300 s.",
-    "operation": "An operation such as spawning an agent: 3 failures in 60 s open it for 30 s.",
-    "service": "A busy service: half of the calls of 60 s failed, or 80 % took over 10 s; 15 s, up to 300 s; 5 of 8 probes.",
-    "failure_rate": "An agent: more than half of 20 calls failed; 300 s, doubling up to 1 h.",
-    "budget": "An agent: $5 spent in 60 s halt it for 600 s, doubling up to 1 h; set your cap.",
-    "story_cost": "A task: more than 1.5 times its budget pauses it until it is reset.",
-    "resource_lock": "A lock: a wait over 60 s re-queues for 60 s, doubling up to 1 h.",
-    "external_dep": "A provider: opens for 60, then 120 s after a Retry-After, or 3 failures in 60 s (10 s apart) and most of 20 calls.",
-    "constitutional": "Absolute rules: the first one broken halts until an operator resets.",
-    "latency": "A service: p95 over 3 times 90 s in 300 s halves the load; 180 s, up to 1 h.",
+    "provider": "A model provider: opens for 60 s, doubling up to 300 s, after 5 failures in a row.",
+    "operation": "An operation such as spawning an agent: opens for 30 s after 3 failures in 60 s.",
+    "service": "A busy service: opens for 15 s, doubling up to 300 s, if half of the calls in 60 s failed or 80 % took over 10 s; 5 of 8 probes close it.",
+    "failure_rate": "An agent: opens for 300 s, doubling up to 1 h, if more than half of 20 calls failed.",
+    "budget": "An agent: opens for 600 s, doubling up to 1 h, if $5 are spent in 60 s; set your own cap.",
+    "story_cost": "A task: opens until a manual reset if more than 1.5 times its budget is spent.",
+    "resource_lock": "A lock: opens for 60 s, doubling up to 1 h, after a wait of 60 s.",
+    "external_dep": "A provider: opens for 60 s, then 120 s, after a Retry-After, or after 3 failures in 60 s (10 s apart) if most of 20 calls failed.",
+    "constitutional": "Absolute rules: opens at the first broken rule, until a manual reset.",
+    "latency": "A service: halves the load for 180 s, doubling up to 1 h, if the p95 of 300 s is over 3 times 90 s.",
     "careful": f"An agent without progress: stops after 16 wasted steps, warns at 70 %; {MEASURED['careful']}.",
     "default": f"An agent without progress: stops after 9 wasted steps, warns at 70 %; {MEASURED['default']}.",
     "eager": f"An agent without progress: stops after 7.5 wasted steps, warns at 70 %; {MEASURED['eager']}.",
     "ledger": "The former name of the preset default.",
-    "progress": "The preset default for a guarded session: at the limit the escalation takes its next step, and the count starts again.",
+    "progress": "The preset default for a guarded session: at the limit, the next escalation step is taken and the count restarts.",
     "stuck": "An agent's session: a stuck score of 60, from five signals, starts an intervention.",
 }
 """One line about each preset."""

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from switchgear._core.types import AgentStep, Signal
+from switchgear._core.types import Signal
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Rule, judge
 from switchgear._text.redact import redact
@@ -90,17 +90,6 @@ def broken_rule(rules: Iterable[Rule], tool: str, inputs: Any, place: Place) -> 
     return None if broken is None else redact(str(broken))
 
 
-def broken_by_step(rules: Iterable[Rule], step: AgentStep, place: Place) -> str | None:
-    """`broken_rule` for an `AgentStep`, whose `args` may be JSON or plain text."""
-    return broken_rule(rules, step.tool, inputs_of(step.args), place)
-
-
-def violation(rules: Iterable[Rule], step: AgentStep, place: Place) -> Signal | None:
-    """The signal for the circuit of the rules if the step breaks one, else `None`."""
-    line = broken_by_step(rules, step, place)
-    return None if line is None else Signal(violation=line, step=step)
-
-
 class RuleGuard:
     """Checks the rules before a call, and records broken rules on a circuit. Thread-safe.
 
@@ -127,13 +116,3 @@ class RuleGuard:
         if not verdict.admitted:
             self._breaker.enter()
         return line
-
-
-def inputs_of(args: str) -> Any:
-    """The inputs of a tool call from its arguments: their JSON value, or the text itself."""
-    import json  # noqa: PLC0415  hooks do not call this: they have parsed their inputs already
-
-    try:
-        return json.loads(args)
-    except ValueError:
-        return args

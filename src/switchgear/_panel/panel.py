@@ -377,7 +377,7 @@ class Panel:
         as before. Circuits without a new policy keep theirs. Returns the names of the breakers of this
         process whose policy changed, sorted.
         """
-        self._policies = _policy_of(policies) or _no_policy
+        self._policies = _policy_of(policies) or (lambda _: None)
         if sinks is not None:
             self._set_sinks(checked_sinks("Panel.sinks", sinks))
         if retention is not None:
@@ -630,10 +630,6 @@ def _policy_of(policies: Any) -> PolicyOf | None:
         return next((policy for matches, policy in globs if matches(name)), None)
 
     return find if globs else names.get
-
-
-def _no_policy(_: str) -> None:
-    return None
 
 
 def _already_created(name: str) -> ValueError:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from switchgear import CircuitBreaker, Cooldown, Phase, Policy, Rejected, detectors
-from switchgear._breaker.rules import RuleGuard, broken_by_step, broken_rule, place_at, violation
+from switchgear._breaker.rules import RuleGuard, broken_rule, place_at
 from switchgear._config import preset_policy
-from switchgear._core.types import AgentStep
 from switchgear._rules.builtin import BUILTIN, builtin_rules
 from switchgear._rules.effects import Place
 from switchgear._rules.rules import Broken, Rule, dump_rules, judge, load_rules
@@ -438,16 +437,12 @@ def test_every_built_in_rule_has_a_name() -> None:
     assert set(BUILTIN) == {"secrets", "deletes", "force-push", "guard"}
 
 
-def test_a_call_is_evaluated_from_its_text() -> None:
+def test_a_call_is_evaluated_from_its_inputs_or_their_text() -> None:
     place = place_at(".")
-    act = AgentStep("Bash", '{"command": "git push -f"}')
     line = "rule force-push: git push -f (it rewrites history that others use; --force-with-lease is allowed)"
-    assert broken_by_step(BUILT_IN, act, place) == line
-    assert broken_by_step(BUILT_IN, AgentStep("Bash", "git push -f"), place) == line
-    signal = violation(BUILT_IN, act, place)
-    assert signal is not None
-    assert (signal.violation, signal.step, signal.ok) == (line, act, None)
-    assert violation(BUILT_IN, AgentStep("Bash", "git push"), place) is None
+    assert broken_rule(BUILT_IN, "Bash", {"command": "git push -f"}, place) == line
+    assert broken_rule(BUILT_IN, "Bash", "git push -f", place) == line
+    assert broken_rule(BUILT_IN, "Bash", {"command": "git push"}, place) is None
 
 
 def constitutional(**options: object) -> CircuitBreaker:

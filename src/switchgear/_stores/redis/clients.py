@@ -349,15 +349,6 @@ def _secret(password: str | None, query: str) -> str | None:
     return unquote(password or "") or in_query or None
 
 
-def missing_package(label: str) -> StoreUnavailable:
-    """The error if the redis package is not installed."""
-    return StoreUnavailable(
-        label,
-        "the Python package 'redis' is not installed",
-        "install it: pip install 'switchgear[redis]'",
-    )
-
-
 _parent_connections: list[object] = []
 """Connections of the parent process after a fork: neither used nor closed here."""
 
@@ -428,7 +419,9 @@ class Clients:
         try:
             from redis import exceptions  # noqa: PLC0415  only loaded for Redis
         except ImportError as error:
-            raise missing_package(address.label) from error
+            why = "the Python package 'redis' is not installed"
+            what_to_do = "install it: pip install 'switchgear[redis]'"
+            raise StoreUnavailable(address.label, why, what_to_do) from error
         self._address = address
         self._timeout_s = timeout_s
         self._key = key

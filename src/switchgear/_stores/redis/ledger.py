@@ -138,12 +138,10 @@ class RedisLedger:
                 raise ConnectionError("the replies of the server do not match the requests")
 
     def value(self, shelf: str, key: str) -> Any:
-        """The current value; `None`: there is none."""
         with self._translate_errors():
             return self._read(shelf, key, self._reader().get(self._value_key(shelf, key)))[1]
 
     def keys(self, shelf: str) -> list[str]:
-        """The keys of a shelf that have values, sorted."""
         start = self._value_key(shelf, "")
         with self._translate_errors():
             found = set(self._reader().scan_iter(match=escaped(start) + "*", count=1000))

@@ -44,11 +44,11 @@ from switchgear._stores.redis.envelope import Mail, PolicyTexts, Sealed
 from switchgear._stores.redis.script import (
     IDENTITY_MARK,
     NO_ANSWER_MARK,
+    AlreadyApplied,
     Call,
     Exchange,
-    Lost,
     Names,
-    Received,
+    NotCommitted,
     Script,
     Wait,
 )
@@ -406,9 +406,11 @@ class Protocol:
             # A process of an older version that leads the queue leaves an answer and no receipt.
             found = [answer for answer in answers if answer != script.LEAD]
             return self._step_from_answer(key, policy, found[0]) if found else None
-        return self._step_from_receipt(key, policy, mail, Received(have, receipt))
+        return self._step_from_receipt(key, policy, mail, AlreadyApplied(have, receipt))
 
-    def _step_from_receipt(self, key: str, policy: Policy, mail: Mail, received: Received) -> Step:
+    def _step_from_receipt(
+        self, key: str, policy: Policy, mail: Mail, received: AlreadyApplied
+    ) -> Step:
         """The step of a message that was applied before."""
         sealed = None if received.have is None else self._read(key, policy, received.have)
         if isinstance(sealed, Sealed):
@@ -435,18 +437,18 @@ class Protocol:
         copy = self.known.get(key, policy)
         is_hot = self.known.is_hot(key) or (copy is not None and is_crowded(copy.circuit))
         if is_hot and not is_only_time(message):
-            lost = yield from self._exchange(key, self._join(mail, Exchange(b"?"), first))
+            current = yield from self._exchange(key, self._join(mail, Exchange(b"?"), first))
             if first is not None:
                 last_commit.message = first.message  # it is in the queue, before `message`
-            if isinstance(lost, Received):
-                return self._step_from_receipt(key, policy, mail, lost)
-            if lost is None:
+            if isinstance(current, AlreadyApplied):
+                return self._step_from_receipt(key, policy, mail, current)
+            if current is None:
                 raise StoreUnavailable(
                     self.label,
                     "the replies of the server do not match the requests",
                     "check the proxy",
                 )
-            return (yield from self._queue(key, policy, mail, lost, first))
+            return (yield from self._queue(key, policy, mail, current, first))
         events: tuple[Event, ...] = ()
         if first is not None:
             events = (yield from self._apply(key, policy, first)).events
@@ -463,30 +465,32 @@ class Protocol:
                 outcome=_outcome(message, done),
                 warm=_only_if_flowing(_warm(key, message), done.circuit),
             )
-            lost = yield from self._exchange(key, exchange if tries else self._join(mail, exchange))
-            if lost is None:
+            current = yield from self._exchange(
+                key, exchange if tries else self._join(mail, exchange)
+            )
+            if current is None:
                 if exchange.new:
                     self.known.keep(Sealed(exchange.mine, done.circuit, policy))
                 return _with_events(events, done)
-            if isinstance(lost, Received):
-                return _with_events(events, self._step_from_receipt(key, policy, mail, lost))
+            if isinstance(current, AlreadyApplied):
+                return _with_events(events, self._step_from_receipt(key, policy, mail, current))
             if not tries:
-                return _with_events(events, (yield from self._queue(key, policy, mail, lost)))
-            base = self._base(key, policy, lost.have, now_s)
+                return _with_events(events, (yield from self._queue(key, policy, mail, current)))
+            base = self._base(key, policy, current.have, now_s)
 
     def put(self, found: StoredCircuit, events: Sequence[Event]) -> Generator[Call, Any, bool]:
         """Save a circuit of another store; false: this store has the same or a newer version."""
         key, version = found.circuit.key, found.circuit.version
-        lost = yield from self._exchange(key, Exchange(b"?"))
-        while isinstance(lost, Lost):
-            base = self._base(key, found.policy, lost.have, found.circuit.seen_s, use_copy=False)
+        current = yield from self._exchange(key, Exchange(b"?"))
+        while isinstance(current, NotCommitted):
+            base = self._base(key, found.policy, current.have, found.circuit.seen_s, use_copy=False)
             if base.circuit is not None and base.circuit.version >= version:
                 return False
             here = 0 if base.circuit is None else base.circuit.event_seq
             new = tuple(event for event in events if event.seq > here)
             exchange = self._commit(found.policy, base, found.circuit, new)
             exchange = exchange._replace(alone=False, publish=True)
-            lost = yield from self._exchange(key, exchange)
+            current = yield from self._exchange(key, exchange)
         self.known.keep(Sealed(exchange.mine, found.circuit, found.policy))
         return True
 
@@ -531,27 +535,31 @@ class Protocol:
     # The queue
 
     def _queue(
-        self, key: str, policy: Policy, mail: Mail, lost: Lost, first: Mail | None = None
+        self, key: str, policy: Policy, mail: Mail, current: NotCommitted, first: Mail | None = None
     ) -> Generator[Call, Any, Step]:
         """Wait in the inbox for an answer.
 
         Leads the queue if this message or `first` is the first in it, or if no other process does.
         """
         tokens = [mail.token] if first is None else [mail.token, first.token]
-        self.known.set_hot(key, hot=lost.place > 0 or len(lost.waiting) > len(tokens))
+        self.known.set_hot(key, hot=current.place > 0 or len(current.waiting) > len(tokens))
         deadline_s = monotonic() + self._timeout_s
         patient = True
         while True:
-            if lost.mail not in (None, script.LEAD):
-                return self._step_from_answer(key, policy, lost.mail or b"")
+            if current.mail not in (None, script.LEAD):
+                return self._step_from_answer(key, policy, current.mail or b"")
             left_s = deadline_s - monotonic()
             if left_s <= 0:
                 return (yield from self._withdraw(key, policy, mail))
-            place = lost.place or queue_position(lost.waiting, [each.encode() for each in tokens])
+            place = current.place or queue_position(
+                current.waiting, [each.encode() for each in tokens]
+            )
             # A message that is not in the list was answered, or is beyond the first `BATCH` messages.
-            waits = place is not None or len(lost.waiting) >= script.BATCH
+            waits = place is not None or len(current.waiting) >= script.BATCH
             if place == 0 or (waits and not patient):
-                done, lost = yield from self._lead(key, policy, mail, lost, first, patient=patient)
+                done, current = yield from self._lead(
+                    key, policy, mail, current, first, patient=patient
+                )
                 if done is not None:
                     return done
                 continue
@@ -564,32 +572,32 @@ class Protocol:
             patient = popped is not None
             look = Exchange(b"?", token=mail.token, identity=mail.token)
             seen = yield from self._exchange(key, look)
-            if isinstance(seen, Received):
+            if isinstance(seen, AlreadyApplied):
                 return self._step_from_receipt(key, policy, mail, seen)
-            lost = seen or lost
+            current = seen or current
 
     def _lead(
         self,
         key: str,
         policy: Policy,
         mail: Mail,
-        lost: Lost,
+        current: NotCommitted,
         first: Mail | None = None,
         *,
         patient: bool,
-    ) -> Generator[Call, Any, tuple[Step | None, Lost]]:
+    ) -> Generator[Call, Any, tuple[Step | None, NotCommitted]]:
         """Apply the waiting messages in one commit.
 
         Returns the step of this process's message if it was applied, otherwise `None`, and what to
         continue waiting with.
         """
-        base = self._base(key, policy, lost.have, mail.now_s)
+        base = self._base(key, policy, current.have, mail.now_s)
         start = yield from self._start(key, policy, base, mail.now_s)
         folded = fold_queue(
             self.texts,
             policy,
             start.circuit,
-            lost.waiting,
+            current.waiting,
             own=mail.token.encode(),
             before=b"" if first is None else first.token.encode(),
             patient=patient,
@@ -612,22 +620,22 @@ class Protocol:
             outcome=script.APPLIED if own is None else _outcome(mail.message, own),
         )
         reply = yield from self._reply(key, exchange._replace(stays=own is not None))
-        beaten = script.outcome(reply)
-        if isinstance(beaten, Received):
-            return self._step_from_receipt(key, policy, mail, beaten), lost
-        if beaten is not None:
-            return None, beaten
+        outcome = script.outcome(reply)
+        if isinstance(outcome, AlreadyApplied):
+            return self._step_from_receipt(key, policy, mail, outcome), current
+        if outcome is not None:
+            return None, outcome
         sealed = _sealed(exchange, folded)
         self.known.keep(sealed)
         if own is not None:
             sealed = yield from self._drain(key, policy, sealed, script.queued(reply), folded.warm)
             circuit = envelope.refitted(sealed.circuit, sealed.policy, policy)
-            return own._replace(circuit=circuit), lost
+            return own._replace(circuit=circuit), current
         look = Exchange(b"?", token=mail.token, identity=mail.token)
         after = yield from self._exchange(key, look)
-        if isinstance(after, Received):
-            return self._step_from_receipt(key, policy, mail, after), lost
-        return None, after or lost
+        if isinstance(after, AlreadyApplied):
+            return self._step_from_receipt(key, policy, mail, after), current
+        return None, after or current
 
     def _drain(
         self, key: str, policy: Policy, sealed: Sealed, waiting: list[bytes], warm: bytes
@@ -674,7 +682,7 @@ class Protocol:
         """Leave the queue and raise `StoreUnavailable`, unless the message was applied in the meantime."""
         removed, answer, receipt, have, _ = yield self._withdrawal(key, mail)
         if not removed and receipt is not None:
-            return self._step_from_receipt(key, policy, mail, Received(have, receipt))
+            return self._step_from_receipt(key, policy, mail, AlreadyApplied(have, receipt))
         if not removed and answer not in (None, script.LEAD):
             return self._step_from_answer(key, policy, answer)
         raise StoreUnavailable(
@@ -693,7 +701,7 @@ class Protocol:
 
     def _exchange(
         self, key: str, exchange: Exchange
-    ) -> Generator[Call, Any, Lost | Received | None]:
+    ) -> Generator[Call, Any, NotCommitted | AlreadyApplied | None]:
         return script.outcome((yield from self._reply(key, exchange)))
 
     def _reply(self, key: str, exchange: Exchange) -> Generator[Call, Any, Any]:

@@ -219,13 +219,8 @@ return {{redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3]), answers, ARGV[2
 """
 
 
-def sha(script: str) -> str:
-    """The name under which a server keeps a script."""
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-
-
 SHAS = {
-    script: sha(script)
+    script: hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
     for script in (
         EXCHANGE,
         FORGET,
@@ -240,6 +235,7 @@ SHAS = {
         RECALL,
     )
 }
+"""The hash of each script, by which a server finds it."""
 
 
 class Script(NamedTuple):
@@ -283,7 +279,7 @@ class Wait(NamedTuple):
 Call = Script | Wait
 
 
-class Lost(NamedTuple):
+class NotCommitted(NamedTuple):
     """Nothing was committed: the value is another than expected, or other messages wait."""
 
     have: bytes | None
@@ -294,7 +290,7 @@ class Lost(NamedTuple):
     """Number of messages before this one when it joined the queue; 0 if it joined earlier."""
 
 
-class Received(NamedTuple):
+class AlreadyApplied(NamedTuple):
     """The message was applied before: it was sent again because its reply was lost."""
 
     have: bytes | None
@@ -447,13 +443,13 @@ def queued(reply: Any) -> list[bytes]:
     return list(reply[3]) if is_done else []
 
 
-def outcome(reply: Any) -> Lost | Received | None:
+def outcome(reply: Any) -> NotCommitted | AlreadyApplied | None:
     """The result of an exchange; `None`: it was committed."""
     if int(reply[0]) == 3:
-        return Received(reply[3], reply[4])
+        return AlreadyApplied(reply[3], reply[4])
     if int(reply[0]) == 4:
-        return Lost(None, [], None, int(reply[3]))
+        return NotCommitted(None, [], None, int(reply[3]))
     if int(reply[0]):
         return None
     have, waiting, mail, place = reply[3:7]
-    return Lost(have, waiting, mail, int(place))
+    return NotCommitted(have, waiting, mail, int(place))
