@@ -51,11 +51,12 @@ CONSTANTS = (
         "AT_ONCE",
         "LONGEST",
         "NEW",
+        "ALIKE",
         "PACE",
         "REMEMBER",
     ),
 )
-REMOVED = {"FEWEST": 1, "REMEMBER": 1, "AT_ONCE": 10**9, "LONGEST": 10**9}
+REMOVED = {"FEWEST": 1, "REMEMBER": 1, "AT_ONCE": 10**9, "LONGEST": 10**9, "ALIKE": 10**9}
 """What stands for the absence of a constant; of the others, 0."""
 
 SENSITIVITY = (

@@ -36,6 +36,8 @@ class Stood(NamedTuple):
     said: frozenset[str]
     result: list[str] | None
     call: list[str]
+    action: str
+    """The action without its numbers."""
 
     @property
     def shape(self) -> list[str]:
@@ -131,7 +133,9 @@ def step_of(told: Told, signal: Signal, act: AgentStep) -> Stood:
     said = frozenset(words) if act.tool else long_words(act.thought or act.args)
     said |= {f"uncut: {act.call_key}"} if act.tool and act.call_key else set()
     call = [act.call_key] if act.call_key else re.findall(r"\w+", f"{act.tool} {act.args}".lower())
-    return Stood(act.tool, failed, not failed and bool(names - told.words), said, lines, call)
+    action = " ".join(re.sub(r"\d+", "#", f"{act.tool} {act.args}").split())
+    is_new = not failed and bool(names - told.words)
+    return Stood(act.tool, failed, is_new, said, lines, call, action)
 
 
 def same_shape(before: list[Stood], step: Stood) -> list[list[float]]:
@@ -160,6 +164,20 @@ def is_flat(steps: list[Stood]) -> bool:
     )
 
 
+def is_acknowledgement(before: list[Stood], step: Stood) -> bool:
+    """Whether four different actions that succeeded returned this one line, or nothing."""
+    if step.failed or len(set(step.result or ())) > 1:
+        return False
+    alike = [
+        each
+        for each in before
+        if not each.failed
+        and each.result is not None
+        and set(each.result) == set(step.result or ())
+    ]
+    return len({each.action for each in [*alike, step]}) >= 4
+
+
 def acted(
     told: Told,
     step: Stood,
@@ -178,14 +196,18 @@ def acted(
         return costs
     inside = is_inside(before, step)
     again = fails = 0
-    for each in before:
+    says_nothing = is_acknowledgement(before, step)
+    for at, each in enumerate(before):
         result = same_result(step, each)
         if (inside and each.shape == step.shape) or fails_again(before[-1], each, step):
             result = 100
+        if says_nothing and each.action != step.action:
+            result = 0
+        alike = resemblance(step.said, [each.said]) if each.tool == step.tool else 0
         if step.failed and each.call != step.call:
-            result = result * attempt // 100
-        if each.tool == step.tool:
-            again = max(again, resemblance(step.said, [each.said]) * result)
+            is_check = result == 100 and any(later.is_new for later in before[at + 1 :])
+            result = result * max(attempt, alike if is_check and not is_new_try else 0) // 100
+        again = max(again, alike * result)
         if step.failed and each.failed:
             fails = max(fails, result)
     if step.is_new:

@@ -17,6 +17,8 @@ STEPS = 50
 ARGS = (
     *("ls src", "ls lib", "sed -n 1,9p a.py", "sed -n 20,30p a.py", "make 1", "make all 22"),
     *("a.py\nx = 1", "b.py\nx = 2", "grep parser src/a.py", "grep lexer src/a.py", "", "pytest"),
+    "notes.md one two three four five six seven eight nine",
+    *("touch x1", "touch y", "note z", "note q"),
 )
 RESULTS = (
     *(None, None, "", "  \n", "ok", "one\ntwo\nthree", "two\nthree\nfour", "12:00:01 one\ntwo"),

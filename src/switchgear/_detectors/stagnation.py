@@ -57,6 +57,8 @@ LONGEST = 4
 """Number of wasted steps in a row after which a further one costs double; each adds the same share."""
 NEW = 2 * STEP
 """Credit for a new file or address, and for a new set of failing tests."""
+ALIKE = 4
+"""Number of different actions from which on a line that all of them return is an acknowledgement."""
 PACE = STEP // 2
 """Credit for a step without a cost; a wasted step gets none, a half wasted one half of it."""
 
@@ -99,8 +101,9 @@ class Earlier(NamedTuple):
     """The lines of the result; `None`: the result is unknown."""
     call: int = -1
     """The whole action; -1: unknown."""
-    failure: int = -1
-    """The result of a failed step without its words with a digit, except counts; -1: it succeeded, or unknown."""
+    bare: int = -1
+    """A failed step: its result without its words with a digit, except counts. Any other: its action
+    without its numbers. -1: unknown."""
 
 
 class StepTrail(NamedTuple):
@@ -133,17 +136,20 @@ class Stagnation(Detector):
     action times that of the result, to the most similar of the last 8 steps with the same tool
     (half if it follows a step with a new word); one of the last 128 calls again with its result, if
     the files are the same (0.5); a failure whose result resembles that of an earlier failure; an
-    empty result (half if the action has a new word). A failure of another call counts times the
-    resemblance of its thought; without a thought, 0.7 if the action has a new word. The third equal call with an equal result, and every
-    further one, costs 1 more: in a row, or among the last 8 steps if it fails. Also: 1.5 times the
-    square of the thought's resemblance to one of the last 8 thoughts, unless it is the thought of
-    the same turn; a turn without a tool call that gets the reply of an earlier such turn, whatever
-    its numbers (2); a return to an earlier state of the files (1); the same tests fail although the
-    files have changed (1). Wasted steps in a row cost a quarter more each, up to double; one step
-    adds at most 2.7. Credits: 0.5 for a step without a cost, in proportion less for one that is
-    partly wasted; 2 for a new file or address in a step that does not fail, unless a number of the
-    last results goes up and down; 2 for a check that fails with a number beyond its earlier ones; 2
-    for a new set of failing tests. A result that differs in its
+    empty result (half if the action has a new word). A line that 4 of the last 9 actions return,
+    apart from those that differ in their numbers only, makes only equal actions resemble each
+    other. A failure of another call counts times the resemblance of its thought; without a thought,
+    0.7 if the action has a new word; a check without a new word that fails with the same text after
+    a step with a new word, at least times the resemblance of its action. The third equal call with
+    an equal result, and every further one, costs 1 more: in a row, or among the last 8 steps if it
+    fails. Also: 1.5 times the square of the thought's resemblance to one of the last 8 thoughts,
+    unless it is the thought of the same turn; a turn without a tool call that gets the reply of an
+    earlier such turn, whatever its numbers (2); a return to an earlier state of the files (1); the
+    same tests fail although the files have changed (1). Wasted steps in a row cost a quarter more
+    each, up to double; one step adds at most 2.7. Credits: 0.5 for a step without a cost, in
+    proportion less for one that is partly wasted; 2 for a new file or address in a step that does
+    not fail, unless a number of the last results goes up and down; 2 for a check that fails with a
+    number beyond its earlier ones; 2 for a new set of failing tests. A result that differs in its
     numbers only is the same result if the last number is within the range of at least two earlier
     ones. Clocks, durations and identifiers do not count; if a call fails again directly after
     itself, neither do numbers and words with a digit, except counts such as `3 of 25` or `12 %`.
@@ -245,9 +251,7 @@ class Stagnation(Detector):
         """The fields; numbers in hexadecimal, one text for each field."""
         steps = [
             [
-                dump(
-                    tuple([n for n in (each.tool, each.shape, each.call, each.failure) if n >= 0])
-                ),
+                dump(tuple([n for n in (each.tool, each.shape, each.call, each.bare) if n >= 0])),
                 each.failed,
                 each.is_new,
                 list(each.numbers),
@@ -348,7 +352,7 @@ def _step_to_remember(act: AgentStep, facts: ActFacts, *, is_new: bool, failed: 
         _first_and_last(words) if act.tool else words_of(act.thought or act.args),
         None if act.result is None else _first_and_last(facts.lines),
         facts.call,
-        failure_shape(act.result or "") if failed else -1,
+        failure_shape(act.result or "") if failed else facts.key,
     )
 
 
@@ -394,7 +398,7 @@ def _tool_call_costs(
         costs[THINKS] = THOUGHT * resembles**2 // (100 * 100)
     if step.lines is None:
         return costs
-    kind, cost = _result_cost(trail.steps, step, resembles)
+    kind, cost = _result_cost(trail.steps, step, resembles, has_new_word=has_new_word)
     if not is_changed and _is_third(trail.steps, step):
         cost += REPEATED
     elif not is_changed and is_known:
@@ -403,23 +407,28 @@ def _tool_call_costs(
     return costs
 
 
-def _result_cost(steps: tuple[Earlier, ...], step: Earlier, attempt: int) -> tuple[int, int]:
+def _result_cost(
+    steps: tuple[Earlier, ...], step: Earlier, attempt: int, *, has_new_word: bool
+) -> tuple[int, int]:
     """The kind of the strongest sign in the result of a tool call, and its cost.
 
     `attempt`: the cost of a failure that another call repeats, in percent.
     """
     within, repeats = _is_within_range(steps, step), step.failed and _repeats_last_call(steps, step)
+    says_nothing = _is_acknowledgement(steps, step)
     again = fails = 0
-    for other in steps:
+    for at, other in enumerate(steps):
         is_same = within and other.shape == step.shape
-        is_same = is_same or (repeats and other.failure == step.failure)
+        is_same = is_same or (repeats and other.failed and other.bare == step.bare)
         result = 100 if is_same else _result_resemblance(step.lines, other.lines)
-        if not result:
+        if not result or (says_nothing and other.bare != step.bare):
             continue
+        action = resemblance(step.words, other.words) if other.tool == step.tool else 0
         if step.failed and other.call != step.call:
-            result = result * attempt // 100
-        if other.tool == step.tool:
-            again = max(again, resemblance(step.words, other.words) * result)
+            is_check = result == 100 and any(each.is_new for each in steps[at + 1 :])
+            checks = action if is_check and not has_new_word else 0
+            result = result * max(attempt, checks) // 100
+        again = max(again, action * result)
         if step.failed and other.failed:
             fails = max(fails, 100 * result)
     if step.is_new:
@@ -430,6 +439,17 @@ def _result_cost(steps: tuple[Earlier, ...], step: Earlier, attempt: int) -> tup
     signs = {AGAIN: again, FAILS: fails, EMPTY: empty}
     kind = max(signs, key=lambda each: (signs[each], each))
     return kind, REPEATED * signs[kind] // (100 * 100)
+
+
+def _is_acknowledgement(steps: tuple[Earlier, ...], step: Earlier) -> bool:
+    """Whether a step that succeeds returns one line that does not depend on the action.
+
+    Actions that differ in their numbers only count as one.
+    """
+    if step.failed or step.lines is None or len(step.lines) > 1:
+        return False
+    alike = {each.bare for each in steps if not each.failed and each.lines == step.lines}
+    return len(alike | {step.bare}) >= ALIKE
 
 
 def _repeats_last_call(steps: tuple[Earlier, ...], step: Earlier) -> bool:
@@ -461,7 +481,7 @@ def _is_third(steps: tuple[Earlier, ...], step: Earlier) -> bool:
 
 def _is_equal(one: Earlier, other: Earlier) -> bool:
     """Whether two steps are the same call with the same result."""
-    return one._replace(is_new=False, failure=-1) == other._replace(is_new=False, failure=-1)
+    return one._replace(is_new=False, bare=-1) == other._replace(is_new=False, bare=-1)
 
 
 def _is_within_range(steps: tuple[Earlier, ...], step: Earlier) -> bool:

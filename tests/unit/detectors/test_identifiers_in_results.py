@@ -220,3 +220,17 @@ def test_a_state_stored_before_failures_had_a_shape_still_counts() -> None:
             detector.fold(detector.load(stored), step("make", "no rule", ok=False), 0.0)
         )
         assert (detector.heat(detector.load(stored), 0.0) >= 1) is (number >= 1)
+
+
+def test_a_state_stored_before_actions_without_numbers_were_kept_still_counts() -> None:
+    [detector] = preset_policy("default").detectors
+    memory = detector.start()
+    for _ in range(3):
+        memory = detector.fold(memory, step("status", "ready"), 0.0)
+    stored = detector.dump(memory)
+    for row in stored[2]:
+        row[0] = row[0][:18]  # the tool, the shape of the result and the call
+    memory = detector.load(stored)
+    for _ in range(3):
+        memory = detector.fold(memory, step("status", "ready"), 0.0)
+    assert detector.heat(memory, 0.0) >= 1

@@ -400,6 +400,78 @@ def test_the_same_thought_before_the_same_call_is_stopped() -> None:
     assert heat(steps) >= 1
 
 
+# 9. A line that every action returns says nothing about one of them.
+
+
+def pieces(count: int, start: str, reply: str) -> list[Signal]:
+    """Different actions of few words that all return one line."""
+    steps = [step("act", " ".join(WORDS[:7]), "ready")]
+    for n in range(count):
+        chosen = [word for at, word in enumerate(WORDS[:7]) if (n * 37 + 11) % 127 >> at & 1]
+        steps.append(step("act", f"{start} {' '.join(chosen)}", reply))
+    return steps
+
+
+@pytest.mark.parametrize("reply", ["[rc 0]", '{"ok": true}', "[screenshot]"])
+def test_different_actions_that_return_one_line_continue(reply: str) -> None:
+    assert heat(pieces(60, "echo to fix.py:", reply)) < 0.7
+
+
+def test_different_actions_that_return_the_same_lines_are_stopped() -> None:
+    assert heat(pieces(30, "click", "Cart\n2 items\nPay")) >= 1
+
+
+def test_actions_that_differ_in_their_numbers_and_return_one_line_are_stopped() -> None:
+    steps = [
+        step("computer", f"action click {400 + 7 * n % 20} {300 + 3 * n % 20}", "[screenshot]")
+        for n in range(30)
+    ]
+    assert heat(steps) >= 1
+
+
+def test_different_actions_repeated_with_other_numbers_and_one_line_are_stopped() -> None:
+    verbs = ("click", "scroll", "drag", "move")
+    steps = [
+        step("computer", f"please {verbs[n % 4]} the main window at {400 + 7 * n} now", "[image]")
+        for n in range(40)
+    ]
+    assert heat(steps) >= 1
+
+
+def test_the_same_actions_that_return_one_line_are_stopped() -> None:
+    steps = [step("bash", f"touch {WORDS[n % 4]}", "[rc 0]") for n in range(30)]
+    assert heat(steps) >= 1
+
+
+# 10. The same check in other words.
+
+
+def checks_after_edits(outcome: str, *, edits: bool = True) -> list[Signal]:
+    """Edits with new thoughts, each followed by nearly the same failing command."""
+    steps = []
+    for n in range(30):
+        command = f"cd /repo && python -m pytest tests/test_parser.py -x -q 2>&1 | tail -{10 + n}"
+        if edits:
+            steps.append(step("edit", f"a.py return {WORDS[n]}", "saved", new_thought(2 * n)))
+        result = outcome.replace("WORD", WORDS[n + 40])
+        steps.append(step("bash", command, result, new_thought(2 * n + 1), ok=False))
+    return steps
+
+
+def test_edits_and_the_same_failure_of_nearly_the_same_command_are_stopped() -> None:
+    assert heat(checks_after_edits("E assert 3 == 4\n1 failed")) >= 1
+
+
+def test_edits_and_another_failure_of_nearly_the_same_command_continue() -> None:
+    assert heat(checks_after_edits("E WORD is not defined\n1 failed")) < 0.7
+
+
+def test_nearly_the_same_refused_command_without_a_change_continues_while_the_reason_is_new() -> (
+    None
+):
+    assert heat(checks_after_edits("Send one action.", edits=False)[:9]) < 0.7
+
+
 def test_a_warning_comes_before_every_stop() -> None:
     [detector] = preset_policy("default").detectors
     for ok in (True, False):
