@@ -47,7 +47,7 @@ EVERY_KIND: list[Any] = [complete, acomplete, stream, astream]
     ("function", "name", "doc"),
     [
         (complete, "complete", "Complete a prompt."),
-        (acomplete, "acomplete", "Complete a prompt, some time."),
+        (acomplete, "acomplete", "Complete a prompt asynchronously."),
         (stream, "stream", "Stream a completion."),
         (astream, "astream", "Stream a completion, some time."),
     ],
