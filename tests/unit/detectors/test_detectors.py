@@ -63,7 +63,7 @@ def took(seconds: float, count: int = 1) -> Signal:
             {"slow_s": 9.0, "window": 20, "threshold": 0.5, "min_calls": 20, "admit": 0.0},
         ),
     ],
-    ids=lambda part: part.func.kind if isinstance(part, partial) else "",
+    ids=lambda part: getattr(getattr(part, "func", None), "kind", ""),
 )
 def test_the_defaults_are_those_of_the_documentation(
     made: "partial[Detector]", fields: dict[str, object]
@@ -442,7 +442,7 @@ def test_a_p95_is_evaluated_only_where_a_call_was_over_the_limit() -> None:
         (partial(_detectors.ToolFlood), {"threshold": 20}),
         (partial(_detectors.TotalCost, 7), {"budget_micros": 7, "threshold": 1.5}),
     ],
-    ids=lambda part: part.func.kind if isinstance(part, partial) else "",
+    ids=lambda part: getattr(getattr(part, "func", None), "kind", ""),
 )
 def test_a_detector_has_its_documented_defaults(
     made: "partial[Detector]", fields: dict[str, object]
