@@ -130,3 +130,12 @@ def test_the_memory_is_flat_over_ten_thousand_steps_and_survives_the_store() -> 
             sizes.append(len(stored))
     assert max(sizes) < 20_000
     assert sizes[-1] <= 1.1 * sizes[0]
+
+
+@pytest.mark.parametrize("result", ["", None])
+def test_a_call_without_a_result_is_not_remembered_as_known(result: str | None) -> None:
+    detector = Stagnation()
+    act = AgentStep("bash", "make", result)
+    memory = detector.fold(detector.start(), Signal(ok=True, step=act), 0.0)
+    assert memory.calls == ()
+    assert len(detector.fold(memory, Signal(step=act._replace(result="a")), 0.0).calls) == 1
