@@ -139,3 +139,20 @@ def test_a_call_without_a_result_is_not_remembered_as_known(result: str | None) 
     memory = detector.fold(detector.start(), Signal(ok=True, step=act), 0.0)
     assert memory.calls == ()
     assert len(detector.fold(memory, Signal(step=act._replace(result="a")), 0.0).calls) == 1
+
+
+def test_a_memory_that_an_older_version_saved_is_loaded() -> None:
+    detector = Stagnation()
+    memory = detector.start()
+    for _ in range(3):
+        act = AgentStep("fetch", "status", "ready")
+        memory = detector.fold(memory, Signal(ok=True, step=act), 0.0)
+    data = json.loads(json.dumps(detector.dump(memory)))
+    assert memory.calls
+    assert memory.wasted
+    assert detector.load(data) == memory
+    assert detector.load(data[:11]) == memory._replace(wasted=0)
+    assert detector.load(data[:10]) == memory._replace(wasted=0, calls=())
+    for damaged in (data[:9], [*data, 0]):
+        with pytest.raises(ValueError, match="no progress"):
+            detector.load(damaged)
