@@ -5,6 +5,7 @@ import json
 import pytest
 
 from switchgear import AgentStep, CircuitBreaker, Policy, Signal
+from switchgear._detectors import stagnation
 from switchgear.detectors import SameTool, Stagnation
 
 NAMES = [f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "klmnp"]
@@ -153,6 +154,21 @@ def test_a_memory_that_an_older_version_saved_is_loaded() -> None:
     assert detector.load(data) == memory
     assert detector.load(data[:11]) == memory._replace(wasted=0)
     assert detector.load(data[:10]) == memory._replace(wasted=0, calls=())
-    for damaged in (data[:9], [*data, 0]):
-        with pytest.raises(ValueError, match="no progress"):
+    negative = [[*data[:at], value, *data[at + 1 :]] for at, value in ((0, -1), (8, -2), (9, -1))]
+    for damaged in (data[:9], [*data, 0], *negative):
+        with pytest.raises(
+            ValueError, match=r"must be a list of 12|must be a whole number of at l"
+        ):
             detector.load(damaged)
+
+
+def test_the_smallest_cost_counts_and_is_doubled_after_wasted_steps() -> None:
+    first = stagnation._charge(stagnation.StepTrail(), {0: 1}, 0, ("ls", ""), 100)
+    assert (first.points, first.wasted, len(first.evidence)) == (1, 1, 1)
+    wasted = stagnation.StepTrail(points=5, wasted=stagnation.LONGEST)
+    assert stagnation._charge(wasted, {0: 1}, 0, ("ls", ""), 100).points == 7
+
+
+def test_tests_without_a_state_of_the_files_ran_in_an_unknown_state() -> None:
+    detector = Stagnation()
+    assert detector.fold(detector.start(), Signal(ok=False, failing_tests="a"), 0.0).tested == -1
