@@ -154,7 +154,9 @@ def test_a_memory_that_an_older_version_saved_is_loaded() -> None:
     assert detector.load(data) == memory
     assert detector.load(data[:11]) == memory._replace(wasted=0)
     assert detector.load(data[:10]) == memory._replace(wasted=0, calls=())
-    negative = [[*data[:at], value, *data[at + 1 :]] for at, value in ((0, -1), (8, -2), (9, -1))]
+    negative = [
+        [*data[:at], value, *data[at + 1 :]] for at, value in ((0, -1), (8, -2), (9, -1), (11, -1))
+    ]
     for damaged in (data[:9], [*data, 0], *negative):
         with pytest.raises(
             ValueError, match=r"must be a list of 12|must be a whole number of at l"
@@ -172,3 +174,17 @@ def test_the_smallest_cost_counts_and_is_doubled_after_wasted_steps() -> None:
 def test_tests_without_a_state_of_the_files_ran_in_an_unknown_state() -> None:
     detector = Stagnation()
     assert detector.fold(detector.start(), Signal(ok=False, failing_tests="a"), 0.0).tested == -1
+
+
+@pytest.mark.parametrize("kind", [-1, len(stagnation.LABELS)])
+def test_evidence_of_an_unknown_kind_is_refused(kind: int) -> None:
+    assert stagnation._load_evidence([1, len(stagnation.LABELS) - 1, "ls"])
+    with pytest.raises(ValueError, match=r"its kind is -1|must be the text of a step"):
+        stagnation._load_evidence([1, kind, "ls"])
+
+
+@pytest.mark.parametrize(("used", "percent"), [(-0.5, 0), (0.5, 50), (1.5, 100)])
+def test_a_context_is_between_empty_and_full(used: float, percent: int) -> None:
+    detector = Stagnation()
+    signal = Signal(state="a", context_used=used)
+    assert detector.fold(detector.start(), signal, 0.0).context == percent
