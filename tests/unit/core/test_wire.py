@@ -211,7 +211,12 @@ def test_recent_evidence_is_stored_in_full_and_in_short() -> None:
     policy = Policy([ConsecutiveFailures(3)])
     bad = Record(Signal(ok=False, error="no"))
     permit = Record(Signal(ok=False, seconds=2.0), Permit(0, 1, 9.0))
-    records = (DatedRecord(1.0, bad), DatedRecord(2.0, bad), DatedRecord(3.0, permit))
+    records = (
+        DatedRecord(1.0, bad),
+        DatedRecord(2.0, bad),
+        DatedRecord(3.0, permit),
+        DatedRecord(4.0, permit),
+    )
     base = policy.start("k", 0.0)
     circuit = step(policy, base, bad, 1.0).circuit
     circuit = circuit._replace(recent=Recent(1, base, records, 1, (("web", 3.0),), circuit))
@@ -221,11 +226,13 @@ def test_recent_evidence_is_stored_in_full_and_in_short() -> None:
         [1.0, [*bad.signal], None],
         [2.0, [*bad.signal], None],
         [3.0, [*permit.signal], [0, 1, 9.0]],
+        [4.0, [*permit.signal], [0, 1, 9.0]],
     ]
     assert short["recent"]["tells"] == [
         [1.0, [False, None, "no"], None],
         [2.0],
         [3.0, [False, 2.0, None], [0, 1, 9.0]],
+        [4.0],
     ]
     assert load_circuit(policy, long) == load_circuit(policy, short) == circuit
 
