@@ -69,7 +69,7 @@ bench:  ## ratios against bare Python, bare stores and eight other libraries, in
 	@scripts/venv .venv-litellm 'litellm[proxy]==1.106.*' || echo "LiteLLM cannot be installed here: it is not compared"
 	@.venv-bench/bin/python -m bench
 
-mutants:  ## introduce defects into the mechanism and count those that the tests detect
+mutants:  ## introduce defects into the mechanism and count those that the tests detect (about an hour)
 	@scripts/venv $(VENV) -e '.[dev]'
 	@$(BIN)/python scripts/mutants.py
 

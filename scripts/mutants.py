@@ -6,38 +6,51 @@
     python scripts/mutants.py --list               show the mutants and run nothing
     python scripts/mutants.py --explained          those that are explained, too: do they survive?
 
-Each mutant lives in a temporary copy of package and tests, never in the checkout. A parent process
-has imported pytest and hypothesis once and forks a child for each mutant, so a quick kill takes a
-fraction of a second. A mutant that no test can tell from the original is explained in
-`mutants_explained.toml`; any other that survives makes the command fail.
+A run has three levels, and the survivors of each meet the next: the tests of `make test`, for a few
+seconds of CPU time; the same tests at full depth; for code that runs when it is imported, an import
+of package and tests with the mutant. The first two change the function in place, in a process that
+has imported everything once, and run only the tests that run the mutated lines
+(`mutant_session.py`). Nothing in the checkout changes.
+
+Verdicts are written to a file as they come. A run that was interrupted continues there: it repeats
+neither kills, unless the code of the file has changed, nor survivors, unless a test has.
+
+A mutant that no test can tell from the original is explained in `mutants_explained.toml`; any other
+that survives makes the command fail.
 """
 
 import argparse
+import ast
 import contextlib
 import difflib
-import importlib
+import hashlib
+import json
 import math
 import os
 import random
-import re
-import resource
-import shutil
 import sys
-import tempfile
 import time
 import tomllib
 import traceback
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import hypothesis.stateful
-import pytest
 from mutant_operators import Mutant, mutants_of
+from mutant_session import (
+    PACKAGE,
+    ROOT,
+    Level,
+    Session,
+    Verdict,
+    digest,
+    run_imported,
+    silence,
+)
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "src" / "switchgear"
 EXPLAINED = Path(__file__).with_name("mutants_explained.toml")
 FILES = (
     "_core/machine.py",
@@ -50,250 +63,183 @@ FILES = (
     "_text/fingerprint.py",
     "_detectors/failures.py",
     "_detectors/loop_output.py",
+    "_detectors/policy_wire.py",
     "_detectors/progress.py",
     "_detectors/same_error.py",
     "_detectors/same_tool.py",
     "_detectors/shares.py",
-    "_detectors/step_facts.py",
     "_detectors/usage.py",
     "_detectors/violation.py",
     "_detectors/waits.py",
     "_breaker/tickets.py",
     "_stores/fallback.py",
     "_hooks/shell_input.py",
+    "_detectors/step_facts.py",
+    "_detectors/stagnation.py",
 )
-# A mutant first meets the walks of the seeded corpus, without pytest: most end there, in a
-# fraction of a second. The others meet the tests of their own file, then all others by hand, then
-# the laws that concern them. What few walks tread on meets its own tests at once.
-WALKS = 40
-PROGRESS = ("_detectors/step_facts.py", "_detectors/progress.py")
-FIRST = {
-    **dict.fromkeys(PROGRESS, "tests/property/test_progress_walks.py"),
-    "_core/evidence.py": "tests/unit/core/test_evidence.py",
-    "_core/values.py": "tests/unit/core/test_recovery.py",
-    "_core/window.py": "tests/unit/core/test_windows.py",
-    "_core/wire.py": "tests/unit/core/test_wire.py",
-    "_core/policy.py": "tests/unit/core/test_verdicts.py",
-    "_core/machine.py": "tests/unit/core/test_verdicts.py",
-    "_text/fingerprint.py": "tests/unit/text/test_fingerprint.py",
-    "_breaker/tickets.py": "tests/unit/breaker/test_tickets.py",
-    "_stores/fallback.py": "tests/unit/stores/test_submitter.py tests/unit/stores/test_resilient.py "
-    "tests/unit/stores/test_store_lost.py tests/unit/stores/test_store_lost_waiting.py tests/unit/stores/test_backlog.py",
-    "_hooks/shell_input.py": "tests/unit/hooks/test_typed_input.py "
-    "tests/unit/hooks/test_kept_shell_input.py tests/unit/rules/test_shell_input.py",
-    **dict.fromkeys(
-        ("_detectors/loop_output.py", "_detectors/same_error.py"),
-        "tests/unit/detectors/test_loop_detectors.py",
-    ),
-    **dict.fromkeys(
-        ("_detectors/same_tool.py", "_detectors/waits.py"),
-        "tests/unit/detectors/test_stuck_detectors.py",
-    ),
-    **dict.fromkeys(
-        ("_detectors/usage.py", "_detectors/violation.py"),
-        "tests/unit/fleet/test_fleet_detectors.py",
-    ),
-    **dict.fromkeys(
-        ("_detectors/failures.py", "_detectors/shares.py"),
-        "tests/unit/detectors/test_detectors.py",
-    ),
-}
-WALKED = (
-    *("_core/machine.py", "_core/policy.py", "_core/window.py", "_core/values.py", "_core/wire.py"),
-    *("_core/detector.py", "_text/fingerprint.py", "_breaker/tickets.py", "_detectors/failures.py"),
-    "_detectors/shares.py",
-)
-"""What nearly every walk treads on."""
 TESTS = (
-    "tests/property/test_progress_walks.py",
-    "tests/unit/detectors/test_progress_values.py",
-    "tests/unit/core/test_evidence.py",
-    "tests/unit/detectors/test_detectors.py",
-    "tests/unit/detectors/test_loop_detectors.py",
-    "tests/unit/breaker/test_loop_stagnation.py",
-    "tests/unit/breaker/test_loop_failures.py",
-    "tests/unit/text/test_fingerprint.py",
-    "tests/unit/core/test_progress_presets.py",
-    "tests/unit/detectors/test_stuck_detectors.py",
-    "tests/unit/fleet/test_fleet_detectors.py",
-    "tests/unit/core/test_verdicts.py",
-    "tests/unit/core/test_recovery.py",
-    "tests/unit/core/test_isolated_processes.py",
-    "tests/unit/breaker/test_tickets.py",
-    "tests/unit/core/test_wire.py",
-    "tests/unit/core/test_windows.py",
-    "tests/property/test_counts.py",
-    "tests/property/test_machine.py",
+    *("tests/unit/core", "tests/unit/detectors", "tests/unit/breaker", "tests/unit/text"),
+    *(
+        "tests/unit/stuck",
+        "tests/unit/fleet/test_fleet_detectors.py",
+        "tests/unit/budgets/test_money.py",
+    ),
+    *(f"tests/unit/stores/test_{name}.py" for name in ("submitter", "resilient", "backlog")),
+    *("tests/unit/stores/test_store_lost.py", "tests/unit/stores/test_store_lost_waiting.py"),
+    *("tests/unit/hooks/test_typed_input.py", "tests/unit/hooks/test_kept_shell_input.py"),
+    "tests/unit/rules/test_shell_input.py",
+    *(f"tests/property/test_{name}.py" for name in ("counts", "machine", "progress_walks")),
+    *("tests/property/test_step_laws.py", "tests/property/test_detector_laws.py"),
 )
-STEP_LAWS = "tests/property/test_step_laws.py"
-DETECTOR_LAWS = "tests/property/test_detector_laws.py"
-# A mutant that never ends is stopped, and counts as killed. Seconds of work, not of the clock, so
-# that a busy machine kills nobody: the walks need five, each batch of tests at most forty.
-WALK_CPU_S = 20
-CPU_S = 160
-LIMIT_S = (
-    30  # of the clock, for tests of threads: a mutant that makes them wait for nothing is killed
+LIMIT_S = 60
+"""How long tests of threads wait: a mutant that makes them wait for nothing is killed then."""
+SLOW = "test_every_field_is_alive and debt"
+LEVELS = (
+    Level(
+        "quick",
+        ("-m", "not e2e_agents and not console and not stress", "-k", f"not ({SLOW})", *TESTS),
+        {},
+        budget_s=5.0,
+    ),
+    Level(
+        "deep", ("-m", "not e2e_agents and not console", *TESTS), {"SWITCHGEAR_DEEP": "1"}, math.inf
+    ),
 )
-MEMORY_BYTES = 3 * 2**30  # a mutant that never stops growing is stopped, and counts as killed
-NO_IMPORT, NO_TESTS = 99, 98
-OPTIONS = (
-    *("-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist"),
-    *("-m", "not e2e_agents"),  # what make stress runs, too
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # imported before the fork, on purpose
-)
+IMPORTED = "imported"
+"""The last level, for mutants of code that runs when it is imported: package and tests are imported anew."""
+ENVIRONMENT = {"HYPOTHESIS_PROFILE": "mutants", "SWITCHGEAR_TEST_LIMIT_S": str(LIMIT_S)}
 
 
-class Result(NamedTuple):
-    """What became of a mutant."""
+class Key(NamedTuple):
+    """A mutant, its file without comments, and which of the equal changes of the function it is."""
 
-    mutant: Mutant
-    killed: bool
-    seconds: float
-
-
-class Slot:
-    """A copy of package and tests in which one mutant at a time lives and is tested by a child."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PACKAGE, folder / "switchgear", ignore=ignore)
-        shutil.copytree(ROOT / "tests", folder / "tests", ignore=ignore)
-        shutil.copy(ROOT / "pyproject.toml", folder)
-        self.child = 0
-        self.original = ""
-        self.started_s = 0.0
-        self.mutant: Mutant | None = None
-
-    def start(self, mutant: Mutant | None) -> None:
-        """Fork a child that tests the mutant, or the package as it is."""
-        self.mutant, self.started_s = mutant, time.monotonic()
-        if mutant is not None:
-            path = self.folder / "switchgear" / mutant.file
-            self.original = path.read_text()
-            path.write_text(mutant.source)
-        sys.stdout.flush()
-        self.child = os.fork()
-        if not self.child:
-            # Compiled files are told apart by second and size: too coarse to tell mutants apart.
-            sys.dont_write_bytecode = mutant is not None
-            _test(self.folder, _batches(mutant), walk_first=_walks_first(mutant))
-
-    def outcome(self) -> int | None:
-        """The child's exit code, negative if it had to be stopped, `None` while it runs."""
-        pid, status = os.waitpid(self.child, os.WNOHANG)
-        if not pid:
-            return None
-        if self.mutant is not None:
-            (self.folder / "switchgear" / self.mutant.file).write_text(self.original)
-        return os.waitstatus_to_exitcode(status)
+    file: str
+    function: str
+    original: str
+    mutated: str
+    number: int
+    code: str
 
 
-def _batches(mutant: Mutant | None) -> list[list[str]]:
-    """The tests in batches: a mutant that survives one meets the next."""
-    if mutant is None:
-        return [
-            sorted({*TESTS, *" ".join(FIRST.values()).split()}),
-            [STEP_LAWS],
-            [DETECTOR_LAWS],
-        ]
-    first = FIRST.get(mutant.file, "tests/property/test_machine.py").split()
-    others = [test for test in TESTS if test not in first]
-    laws = [DETECTOR_LAWS, "-k", _concerned(mutant.file)]
-    is_of_one = " or " in laws[-1]
-    return [first, *([laws, others] if is_of_one else [others, laws]), [STEP_LAWS]]
+class Results:
+    """The verdicts so far, in a file: a run that was interrupted continues there.
+
+    A kill stays one until the code of the file changes. A mutant that survived is run again when a
+    test has changed.
+    """
+
+    def __init__(self, path: Path, mutants: Sequence[Mutant]) -> None:
+        self.path, self.tests = path, digest(*(ROOT / "tests").rglob("*.py"))
+        codes = {file: _digest_of_code(file) for file in FILES}
+        numbers = Counter[tuple[str, ...]]()
+        self.keys: dict[int, Key] = {}
+        for mutant in mutants:
+            self.keys[id(mutant)] = Key(*mutant.key, numbers[mutant.key], codes[mutant.file])
+            numbers[mutant.key] += 1
+        self.rows: dict[Key, dict[str, dict[str, Any]]] = defaultdict(dict)
+        self.read()
+
+    def read(self) -> None:
+        """Read the file: children of this process have written to it."""
+        for line in self.path.read_text().splitlines() if self.path.exists() else ():
+            row = json.loads(line)
+            if row["killed"] or row["tests"] == self.tests:
+                self.rows[Key(*row["key"])][row["level"]] = row
+
+    def add(self, level: str, verdict: Verdict) -> None:
+        """Write one verdict."""
+        row: dict[str, Any] = {
+            "key": self.keys[id(verdict.mutant)],
+            "tests": self.tests,
+            "level": level,
+            **verdict._asdict(),
+        }
+        del row["mutant"]
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def of(self, mutant: Mutant) -> dict[str, dict[str, Any]]:
+        """The verdicts on a mutant, by level."""
+        return self.rows.get(self.keys[id(mutant)], {})
+
+    def is_killed(self, mutant: Mutant) -> bool:
+        """Whether a test of any level failed."""
+        return any(row["killed"] for row in self.of(mutant).values())
+
+    def is_due(self, mutant: Mutant, level: str) -> bool:
+        """Whether this level must still run it."""
+        rows = self.of(mutant)
+        if self.is_killed(mutant) or level in rows:
+            return False
+        return level != IMPORTED or any(row["needs_import"] for row in rows.values())
 
 
-def _concerned(file: str) -> str:
-    """Which laws a file can break; those of the progress detectors take a minute, and only their file needs them."""
-    kinds = re.findall(r'kind: ClassVar\[str\] = "(\w+)"', (PACKAGE / file).read_text())
-    if file == "_detectors/step_facts.py":
-        kinds = ["debt", "stagnation"]
-    return (
-        " or ".join([*kinds, "share", "p95", "alone"]) if kinds else "not debt and not stagnation"
-    )
+def _digest_of_code(file: str) -> str:
+    """Of what the interpreter sees of a file: comments and docstrings may change."""
+    tree = ast.parse((PACKAGE / file).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = ""
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
 
 
-def _walks_first(mutant: Mutant | None) -> bool:
-    return mutant is not None and mutant.file in WALKED
+def run(mutants: Sequence[Mutant], results: Results, jobs: int, *, quick: bool) -> None:
+    """Let the mutants meet one level after the other, and write the verdicts."""
+    for level in LEVELS[:1] if quick else LEVELS:
+        due = [mutant for mutant in mutants if results.is_due(mutant, level.name)]
+        if due:
+            print(f"{level.name}: {len(due)} mutants", file=sys.stderr)
+            pid = _apart(partial(_level, level, due, results, jobs), level.environment)
+            if code := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+                sys.exit(code)
+            results.read()
+    due = [] if quick else [m for m in mutants if results.is_due(m, IMPORTED)]
+    running = dict[int, tuple[Mutant, float]]()
+    while due or running:
+        while due and len(running) < jobs:
+            mutant = due.pop()
+            work = partial(run_imported, mutant, LEVELS[0])
+            pid = _apart(work, {}, silent=True)
+            running[pid] = mutant, time.monotonic()
+        pid, status = os.waitpid(-1, 0)
+        mutant, started_s = running.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - started_s
+        by = f"exit code {code}" if code else ""
+        results.add(IMPORTED, Verdict(mutant, code != 0, by, seconds, needs_import=True))
+    results.read()
 
 
-def _walk(folder: Path) -> None:
-    """The walks that `test_step_laws.py` makes, too."""
-    sys.path.insert(0, str(folder / "tests"))
-    corpus = importlib.import_module("property.corpus")
-    for seed in range(WALKS):
-        corpus.walk(seed)
-        corpus.walk_loops(seed)
+def _level(level: Level, mutants: Sequence[Mutant], results: Results, jobs: int) -> int:
+    ended = 0
+
+    def report(verdict: Verdict) -> None:
+        nonlocal ended
+        ended += 1
+        results.add(level.name, verdict)
+        if ended % 100 == 0 or sys.stderr.isatty():
+            print(f"{ended} of {len(mutants)}", file=sys.stderr)
+
+    recording = results.path.with_name(f"{results.path.stem}-{level.name}.pickle")
+    return Session(level, FILES, jobs, recording).run(mutants, report)
 
 
-def _allow(more_s: int) -> None:
-    """So many seconds of work from now on."""
-    limit_s = math.ceil(time.process_time()) + more_s
-    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, resource.RLIM_INFINITY))
-
-
-def _test(folder: Path, batches: list[list[str]], *, walk_first: bool) -> None:
-    """In the child: run the tests on the package in the folder, and exit."""
+def _apart(work: Callable[[], int], environment: dict[str, str], *, silent: bool = False) -> int:
+    """A child for the work: this process must not import the package."""
+    if pid := os.fork():
+        return pid
     code = 1
     try:
-        output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        sys.path.insert(0, str(folder))
-        os.chdir(folder)
-        if walk_first:
-            _allow(WALK_CPU_S)
-            _walk(folder)
-        code = 0
-        while batches and not code:
-            _allow(CPU_S)
-            code = int(pytest.main([*OPTIONS, *batches.pop(0)]))
-        if code == pytest.ExitCode.NO_TESTS_COLLECTED:
-            code = NO_TESTS  # nothing is proven
-        module = sys.modules.get("switchgear")
-        if module is not None and not str(module.__file__).startswith(str(folder)):
-            code = NO_IMPORT  # the tests have seen another copy: nothing is proven
+        os.chdir(ROOT)
+        os.environ.update(ENVIRONMENT | environment)
+        if silent:
+            silence(Path(os.devnull))
+        code = work()
     except BaseException:  # noqa: BLE001  a child must never return into the parent's loop
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         os._exit(code)
-
-
-def run(mutants: Sequence[Mutant], jobs: int) -> Iterator[Result]:
-    """Test the mutants, so many at a time; results come as they end."""
-    waiting = list(reversed(mutants))
-    with tempfile.TemporaryDirectory() as folder:
-        slots = [Slot(Path(folder, str(number))) for number in range(jobs)]
-        pass_without_mutants(slots)
-        while waiting or any(slot.child for slot in slots):
-            for slot in slots:
-                if slot.child and (code := slot.outcome()) is not None:
-                    assert slot.mutant is not None
-                    assert code != NO_IMPORT, "the tests did not import the mutant"
-                    assert code != NO_TESTS, f"no test was selected for {slot.mutant.file}"
-                    slot.child = 0
-                    yield Result(slot.mutant, code != 0, time.monotonic() - slot.started_s)
-                if not slot.child and waiting:
-                    slot.start(waiting.pop())
-            time.sleep(0.005)
-
-
-def pass_without_mutants(slots: Sequence[Slot]) -> None:
-    """The package as it is must pass in every slot, or a kill would mean nothing."""
-    for slot in slots:
-        slot.start(None)
-    for slot in slots:
-        while (code := slot.outcome()) is None:
-            time.sleep(0.01)
-        if code:
-            output = (slot.folder / "output").read_text()
-            sys.exit(f"{output}\nthe tests fail without any mutant (exit code {code})")
-        slot.child = 0
-        for compiled in (slot.folder / "switchgear").rglob("__pycache__"):  # the tests' stay
-            shutil.rmtree(compiled)
 
 
 def explanations() -> dict[tuple[str, str, str, str], str]:
@@ -311,16 +257,16 @@ def show(mutant: Mutant) -> None:
             print(f"    {line}", flush=True)
 
 
-def table(results: Sequence[Result], excused: Counter[str]) -> None:
+def table(mutants: Sequence[Mutant], killed: Sequence[Mutant], excused: Sequence[Mutant]) -> None:
     """The score of each file."""
-    total = Counter(result.mutant.file for result in results)
-    killed = Counter(result.mutant.file for result in results if result.killed)
+    total, dead, explained = (
+        Counter(mutant.file for mutant in each) for each in (mutants, killed, excused)
+    )
+    rows = [(file, total[file], dead[file], explained[file]) for file in FILES if total[file]]
+    rows.append(("all", total.total(), dead.total(), explained.total()))
     print("\n| file | mutants | killed | explained | left |\n|---|---:|---:|---:|---:|")
-    for file in [name for name in FILES if total[name]]:
-        left = total[file] - killed[file] - excused[file]
-        print(f"| {file} | {total[file]} | {killed[file]} | {excused[file]} | {left} |")
-    left = total.total() - killed.total() - excused.total()
-    print(f"| all | {total.total()} | {killed.total()} | {excused.total()} | {left} |")
+    for name, made, *rest in rows:
+        print(f"| {name} | {made} | {rest[0]} | {rest[1]} | {made - sum(rest)} |")
 
 
 def chosen(options: argparse.Namespace) -> list[Mutant]:
@@ -346,6 +292,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--explained", action="store_true", help="run those with an explanation, too"
     )
+    parser.add_argument(
+        "--results",
+        metavar="FILE",
+        type=Path,
+        default=ROOT / "build" / "mutants.jsonl",
+        help="verdicts are written here, and those that are here are not run again (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="run only the first of the three levels"
+    )
     parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
     return parser.parse_args(arguments)
 
@@ -359,26 +315,21 @@ def main() -> int:
             show(mutant)
         print(f"\n{len(mutants)} mutants")
         return 0
-    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
-    os.environ["SWITCHGEAR_DEEP"] = "1"
-    os.environ["SWITCHGEAR_TEST_LIMIT_S"] = str(LIMIT_S)
-    started_s, results, progress = time.monotonic(), list[Result](), sys.stderr.isatty()
-    due = [mutant for mutant in mutants if options.explained or mutant.key not in why]
-    results += [
-        Result(mutant, killed=False, seconds=0.0) for mutant in mutants if mutant not in due
-    ]
-    for result in run(due, options.jobs):
-        results.append(result)
-        if not result.killed and result.mutant.key not in why:
-            show(result.mutant)
-        if progress or len(results) % 100 == 0:
-            end = "\r" if progress else "\n"
-            print(f"{len(results)} of {len(mutants)}", end=end, file=sys.stderr, flush=True)
-    survivors = sorted((r.mutant for r in results if not r.killed), key=lambda m: (m.file, m.line))
+    options.results.parent.mkdir(exist_ok=True)
+    results, started_s = Results(options.results, mutants), time.monotonic()
+    run(
+        [m for m in mutants if options.explained or m.key not in why],
+        results,
+        options.jobs,
+        quick=options.quick,
+    )
+    killed = [mutant for mutant in mutants if results.is_killed(mutant)]
+    survivors = [mutant for mutant in mutants if not results.is_killed(mutant)]
     unexplained = [mutant for mutant in survivors if mutant.key not in why]
-    table(results, Counter(mutant.file for mutant in survivors if mutant.key in why))
-    slowest = max(results, key=lambda result: result.seconds)
-    print(f"\n{time.monotonic() - started_s:.0f} s, the slowest {slowest.seconds:.0f} s")
+    for mutant in unexplained:
+        show(mutant)
+    table(mutants, killed, [mutant for mutant in survivors if mutant.key in why])
+    print(f"\n{time.monotonic() - started_s:.0f} s; the verdicts are in {options.results}")
     stale = [] if options.sample else _stale(options.only, why, survivors)
     for file, function, original, mutated in stale:
         print(f"stale explanation: {file} {function}: {original!r} → {mutated!r}")

@@ -37,7 +37,7 @@ def scores(printed: Iterable[str], when: str) -> str:
     total, killed, explained, left = map(sum, zip(*of_file.values(), strict=True))
     lines = [
         f"Measured {when} by `make mutants`: of {total:,} mutants, {killed:,} were killed,",
-        f"{explained} are explained in `scripts/mutants_explained.toml` because no test can tell them",
+        f"{explained} are explained in `scripts/mutants_explained.toml` because no test can distinguish them",
         f"from the original, and {left} are left.",
         "",
         "| file | mutants | killed | explained | left |",

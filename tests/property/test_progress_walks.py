@@ -111,3 +111,15 @@ def test_stagnation_agrees_with_the_full_history(walk: int) -> None:
         assert detector.heat(memory, 0.0) == expected.heat
         assert detector.reason(memory, 0.0) == expected.reason
         memory = detector.load(detector.dump(memory))
+
+
+def test_a_new_file_earns_nothing_while_a_result_goes_up_and_down() -> None:
+    detector, told = _detectors.Stagnation(), naive_stagnation.Told()
+    polls = [AgentStep("bash", "poll", f"value {number}") for number in (1, 5, 3, 2, 4, 3, 2)]
+    memory, points = detector.start(), list[int]()
+    for act in (*polls, AgentStep("bash", "src/new.py", "value 3")):
+        memory = detector.fold(memory, Signal(ok=True, step=act), 0.0)
+        naive_stagnation.tell(detector, told, Signal(ok=True, step=act))
+        assert detector.heat(memory, 0.0) == naive_stagnation.reading_of(detector, told).heat
+        points.append(memory.points)
+    assert min(points[-2:]) > 0

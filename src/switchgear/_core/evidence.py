@@ -16,7 +16,6 @@ from typing import NamedTuple
 from switchgear._core.machine import count_only, standing, step
 from switchgear._core.policy import Policy, needs_successes
 from switchgear._core.types import (
-    Acquire,
     Circuit,
     DatedRecord,
     Event,
@@ -152,8 +151,6 @@ def _fold(
     is_same = not new and not refused and not sources and not done.events
     if is_same and len(left) == len(recent.tells) - recent.final and isinstance(message, Record):
         return Step(circuit, standing(policy, circuit, max(now_s, circuit.seen_s)), ())
-    if is_same and isinstance(message, Acquire) and not left and done.circuit == circuit:
-        return Step(circuit, done.verdict, ())
     version = max(shown.version, circuit.version + 1)
     kept = _recent_to_store(judged, version, times)
     shown = shown._replace(version=version, recent=kept)

@@ -304,3 +304,38 @@ def test_many_times_are_merged_with_their_neighbours(number: int, counts: list[i
     found = dates(tuple(float(at_s) for at_s in range(number)))
     assert [count for _, count in found] == counts
     assert [at_s for at_s, _ in found] == [float(n) - 1 for n in accumulate(counts)]
+
+
+def test_taken_tickets_owed_successes_and_times_are_pending() -> None:
+    run = SuccessRun(Permit(1), due_s=0.0, most=10)
+    assert (run.is_pending, run.pending) == (False, 0)
+    next(run.tickets)
+    assert (run.is_pending, run.pending) == (True, 1)
+    assert run.count() == 1
+    assert (run.is_pending, run.pending) == (False, 0)
+    next(run.tickets)
+    run.put_off(2)
+    assert (run.is_pending, run.pending) == (True, 3)
+    run.times = (1.0, 2.0)
+    assert (run.is_pending, run.pending) == (True, 5)
+    run.owed = 0
+    assert (run.is_pending, run.pending) == (True, 2)
+
+
+def test_times_count_as_successes_that_are_not_recorded() -> None:
+    run = SuccessRun(Permit(1), due_s=0.0, most=10)
+    run.times = (1.0, 2.0)
+    assert run.fits(12)
+    assert not run.fits(11)
+    next(run.tickets)
+    run.owed = 4
+    assert run.end() == 7
+    assert not run.is_pending
+
+
+def test_a_run_takes_over_the_times_of_the_one_before() -> None:
+    before, run = new_run(), new_run()
+    before.times = (1.0, 2.0)
+    next(before.tickets)
+    run.take_over(before, 10)
+    assert (run.times, run.owed, run.pending) == ((1.0, 2.0), 1, 3)

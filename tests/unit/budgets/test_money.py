@@ -104,6 +104,8 @@ def test_both_ways_at_once_and_bare_numbers_are_refused() -> None:
 def test_every_limit_of_money_takes_a_text() -> None:
     assert detectors.SpendVelocity(least="$0.25").least_micros == 250_000
     assert detectors.SpendVelocity(least="$0.25") == detectors.SpendVelocity(least_micros=250_000)
+    with pytest.raises(ValueError, match=r"SpendVelocity\.least_micros is 0: it must be"):
+        detectors.SpendVelocity(least="$0")
     assert story(name="S-1", owner="ana", budget="$3").budget_micros == 3_000_000
     with pytest.raises(ValueError, match="budget and budget_dollars are both given"):
         story(name="S-1", owner="ana", budget="$3", budget_dollars=3)

@@ -19,7 +19,7 @@ from switchgear._core.types import (
     Record,
     Signal,
 )
-from switchgear._detectors import ConsecutiveFailures, SlowCalls
+from switchgear._detectors import ConsecutiveFailures, SameError, SlowCalls
 
 POLICY = Policy([ConsecutiveFailures(1)], Cooldown(60.0, probes=2))
 NEW = POLICY.start("k", 0.0)
@@ -71,6 +71,35 @@ def test_a_wait_is_never_negative(circuit: Circuit, now_s: float, wait_s: float 
 )
 def test_a_snapshot_refuses_until_a_call_may_be_admitted(circuit: Circuit, until_s: float) -> None:
     assert refuses_until_s(POLICY, circuit) == until_s
+
+
+@pytest.mark.parametrize("circuit", [OPEN, PROBING], ids=["open", "half-open"])
+def test_a_circuit_with_reduced_load_admits_calls(circuit: Circuit) -> None:
+    reduced = circuit._replace(outage=circuit.outage._replace(admit=0.25))
+    verdict = standing(POLICY, reduced, 1.0)
+    assert (verdict.admitted, verdict.overruled) == (True, False)
+    assert verdict.reason == "why; load reduced to 25%"
+
+
+@pytest.mark.parametrize(
+    ("circuit", "reason"),
+    [
+        (OPEN, "why"),
+        (PROBING, "a probe is under way, after why"),
+        (PROBING._replace(probing=Probing()), "why"),
+        (OPEN._replace(probing=PROBING.probing), "why"),
+    ],
+)
+def test_a_probe_is_named_while_one_is_under_way(circuit: Circuit, reason: str) -> None:
+    assert standing(POLICY, circuit, 1.0).reason == reason
+
+
+@pytest.mark.parametrize(("phase", "overruled"), [(Phase.CLOSED, False), (Phase.OPEN, True)])
+def test_shadow_overrules_refusals_only(phase: Phase, overruled: bool) -> None:
+    circuit = OPEN._replace(phase=phase, mode=Mode.SHADOW)
+    done = step(POLICY, circuit, Acquire(), 1.0)
+    assert (done.verdict.admitted, done.verdict.overruled) == (True, overruled)
+    assert done.circuit.totals.overruled == overruled
 
 
 def test_a_circuit_stored_while_probing_may_be_used_under_a_policy_without_probes() -> None:
@@ -160,3 +189,46 @@ def test_the_bands_of_a_detector_end_where_the_circuit_moves(
 def test_tripping_ends_a_fifth_below_tripping_at_without_float_rounding() -> None:
     assert Policy([ConsecutiveFailures(10)], tripping_at=0.123456789).calm_below == 0.098765431
     assert Policy([ConsecutiveFailures(10)]).calm_below is None
+
+
+def test_the_first_of_equal_signals_is_folded_alone_because_it_may_begin_a_new_row() -> None:
+    """Four errors end as hot as the four others before them, and the first of them is cold."""
+    policy = Policy([SameError(5, scope="consecutive")], tripping_at=0.7)
+    warm = step(policy, policy.start("k", 0.0), Record(Signal(ok=False, error="a", count=4)), 1.0)
+    assert warm.circuit.phase is Phase.TRIPPING
+    done = step(policy, warm.circuit, Record(Signal(ok=False, error="b", count=4)), 2.0)
+    assert done.circuit.phase is Phase.TRIPPING
+    assert [event.after for event in done.events] == [Phase.CLOSED, Phase.TRIPPING]
+
+
+def test_a_slow_probe_opens_the_circuit_and_is_the_reason() -> None:
+    policy = Policy([SlowCalls(1.0, 2)], Cooldown(60.0))
+    circuit = policy.start("k", 0.0)._replace(phase=Phase.HALF_OPEN, outage=OPEN.outage)
+    done = step(policy, circuit, Record(Signal(ok=True, seconds=12.0)), 61.0)
+    assert done.circuit.phase is Phase.OPEN
+    assert done.events[-1].reason == "probe took 12 s, longer than 1 s"
+
+
+def test_a_detector_that_just_trips_cuts_the_load_of_an_open_circuit() -> None:
+    policy = Policy([SlowCalls(1.0, 2, 0.9, admit=0.5), ConsecutiveFailures(3)], Cooldown(60.0))
+    slow = Record(Signal(ok=True, seconds=9.0, count=2))
+    circuit = step(policy, policy.start("k", 0.0), slow, 0.0).circuit
+    assert (circuit.phase, circuit.heat, circuit.outage.admit) == (Phase.OPEN, 1.0, 0.5)
+    done = step(policy, circuit, Record(Signal(ok=False, count=3)), 1.0)
+    assert (done.circuit.heat, done.circuit.outage.admit) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("failures", "phase"), [(4, Phase.CLOSED), (5, Phase.TRIPPING)])
+def test_a_closed_circuit_begins_to_trip_at_the_heat_of_the_policy(
+    failures: int, phase: Phase
+) -> None:
+    policy = Policy([ConsecutiveFailures(10)], tripping_at=0.5)
+    circuit = step(policy, policy.start("k", 0.0), Record(Signal(ok=False, count=failures)), 0.0)
+    assert circuit.circuit.phase is phase
+
+
+def test_automatic_operation_has_no_end() -> None:
+    back = Override("ada", "done", Mode.AUTO, until_s=60.0)
+    order = step(POLICY, HELD, back, 1.0).circuit.order
+    assert order is not None
+    assert (order.mode, order.until_s) == (Mode.AUTO, None)

@@ -16,7 +16,16 @@ from golden.scenarios import ALL_DETECTORS, SCENARIOS, lived
 from switchgear._core import wire
 from switchgear._core.machine import step
 from switchgear._core.policy import Policy
-from switchgear._core.types import Acquire, DatedRecord, Override, Phase, Record, Signal
+from switchgear._core.types import (
+    Acquire,
+    DatedRecord,
+    Override,
+    Permit,
+    Phase,
+    Recent,
+    Record,
+    Signal,
+)
 from switchgear._core.wire import (
     WireError,
     detector_names,
@@ -196,6 +205,36 @@ def test_hung_probes_are_stored_and_data_without_them_loads() -> None:
     assert load_circuit(policy, without).probing.expired == ()
     with pytest.raises(WireError, match="expired is 'x': it must be a list"):
         load_circuit(policy, changed(data, ("probing", "expired"), "x"))
+
+
+def test_recent_evidence_is_stored_in_full_and_in_short() -> None:
+    policy = Policy([ConsecutiveFailures(3)])
+    bad = Record(Signal(ok=False, error="no"))
+    permit = Record(Signal(ok=False, seconds=2.0), Permit(0, 1, 9.0))
+    records = (
+        DatedRecord(1.0, bad),
+        DatedRecord(2.0, bad),
+        DatedRecord(3.0, permit),
+        DatedRecord(4.0, permit),
+    )
+    base = policy.start("k", 0.0)
+    circuit = step(policy, base, bad, 1.0).circuit
+    circuit = circuit._replace(recent=Recent(1, base, records, 1, (("web", 3.0),), circuit))
+    long, short = (dump_circuit(policy, circuit, short=short) for short in (False, True))
+    assert dump_circuit(policy, circuit) == long
+    assert long["recent"]["tells"] == [
+        [1.0, [*bad.signal], None],
+        [2.0, [*bad.signal], None],
+        [3.0, [*permit.signal], [0, 1, 9.0]],
+        [4.0, [*permit.signal], [0, 1, 9.0]],
+    ]
+    assert short["recent"]["tells"] == [
+        [1.0, [False, None, "no"], None],
+        [2.0],
+        [3.0, [False, 2.0, None], [0, 1, 9.0]],
+        [4.0],
+    ]
+    assert load_circuit(policy, long) == load_circuit(policy, short) == circuit
 
 
 @pytest.mark.parametrize(

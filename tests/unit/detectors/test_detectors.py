@@ -1,6 +1,7 @@
 """Each detector by hand: its defaults, its reason, its exact limit, and what it refuses."""
 
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from switchgear._core.policy import (
     Policy,
     Recovery,
     WeightedSum,
+    counts_calls,
 )
 from switchgear._core.types import Reading, Signal
 from switchgear._detectors import (
@@ -41,13 +43,13 @@ def took(seconds: float, count: int = 1) -> Signal:
 
 
 @pytest.mark.parametrize(
-    ("detector", "fields"),
+    ("made", "fields"),
     [
-        (ConsecutiveFailures(), {"threshold": 5}),
-        (FailureRate(), {"window": 20, "threshold": 0.5, "min_calls": 20}),
-        (FailuresInWindow(), {"threshold": 3, "window_s": 60.0, "apart_s": 0.0}),
+        (partial(ConsecutiveFailures), {"threshold": 5}),
+        (partial(FailureRate), {"window": 20, "threshold": 0.5, "min_calls": 20}),
+        (partial(FailuresInWindow), {"threshold": 3, "window_s": 60.0, "apart_s": 0.0}),
         (
-            LatencyP95(9.0),
+            partial(LatencyP95, 9.0),
             {
                 "baseline_s": 9.0,
                 "multiplier": 3.0,
@@ -57,13 +59,16 @@ def took(seconds: float, count: int = 1) -> Signal:
             },
         ),
         (
-            SlowCalls(9.0),
+            partial(SlowCalls, 9.0),
             {"slow_s": 9.0, "window": 20, "threshold": 0.5, "min_calls": 20, "admit": 0.0},
         ),
     ],
-    ids=lambda value: getattr(value, "kind", ""),
+    ids=lambda part: getattr(getattr(part, "func", None), "kind", ""),
 )
-def test_the_defaults_are_those_of_the_documentation(detector: Detector, fields: Any) -> None:
+def test_the_defaults_are_those_of_the_documentation(
+    made: "partial[Detector]", fields: dict[str, object]
+) -> None:
+    detector = made()
     assert detector.fields() == fields
     assert pickle.loads(pickle.dumps(detector)) == detector
     assert detector.replace() == detector
@@ -186,6 +191,10 @@ def test_a_unit_is_singular_for_one_and_plural_otherwise() -> None:
             lambda: WeightedSum({1: 1, "a": 2}),  # type: ignore[dict-item]
             "WeightedSum.weights is {1: 1, 'a': 2}: it must map kinds of detectors to weights",
         ),
+        (
+            lambda: WeightedSum({"a": 60}, alone_from=0.0),
+            "WeightedSum.alone_from is 0.0: it must be above 0 and at most 1",
+        ),
         (lambda: LatencyP95(1.0, min_calls=0), "LatencyP95.min_calls is 0"),
         (lambda: LatencyP95(1.0, admit=1.0), "LatencyP95.admit is 1.0"),
     ],
@@ -207,6 +216,56 @@ def test_the_limits_themselves_are_allowed() -> None:
 
 TWO: Any = [ConsecutiveFailures(2), FailureRate(4)]
 ANY: Any = Policy  # to call it as its types forbid
+
+
+def test_any_detector_gives_the_reason_of_the_hottest_or_of_the_first_that_is_as_hot() -> None:
+    hot, warm, also = Reading(2.0, "hot"), Reading(1.0, "warm"), Reading(2.0, "xx as hot")
+    for readings in ((hot, warm), (warm, hot), (hot, also), (warm, hot, also)):
+        assert AnyDetector().reason((), readings) == "hot"
+
+
+def test_the_strictest_detector_is_one_that_trips_and_the_first_of_equal_ones() -> None:
+    slow = SlowCalls(9.0, admit=0.5)
+    pair = (ConsecutiveFailures(4), slow)
+    readings = (Reading(0.5, "half"), Reading(1.0, "slow"))
+    assert AnyDetector().strictest(pair, readings) == "slow"
+    assert AnyDetector().strictest((slow, slow), (Reading(1.0, "a"), Reading(1.0, "b"))) == "a"
+
+
+@pytest.mark.parametrize(("weight", "trips"), [(60.0, True), (59.5, False)])
+def test_a_detector_that_counts_alone_adds_nothing_to_the_weights(
+    weight: float, trips: bool
+) -> None:
+    rule = WeightedSum({"failure_rate": weight}, alone_from=0.5)
+    if trips:
+        assert Policy(TWO, combine=rule).combine == rule
+        return
+    with pytest.raises(ValueError, match=r"must not be above the sum of the weights, 59\.5"):
+        Policy(TWO, combine=rule)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "heats", "reason"),
+    [
+        (60.0, (0.25, 0.75, 0.5), "score 45 (trips at 60): one"),
+        (60.0, (0.25, 0.75, 0.75), "score 45 (trips at 60): one"),
+        (60.0, (0.25, 0.5, 0.75), "score 45 (trips at 60): two"),
+        (10.0, (0.25, 0.75, 0.5), "score 8 (trips at 10): one"),
+        (9.5, (0.25, 0.75, 0.5), "score 7.125 (trips at 9.5): one"),
+        (5.0, (0.25, 0.75, 0.5), "score 3.75 (trips at 5): one"),
+        (60.0, (1.0, 1.0, 0.5), "weighted"),
+        (60.0, (1.0, 1.5, 0.5), "one"),
+        (60.0, (0.25, 0.25, 0.25), "score 0 (trips at 60)"),
+    ],
+)
+def test_the_reason_of_a_sum_is_the_one_of_what_is_hotter(
+    threshold: float, heats: tuple[float, ...], reason: str
+) -> None:
+    rule = WeightedSum({"consecutive_failures": threshold}, threshold, alone_from=0.5)
+    readings = [
+        Reading(heat, why) for heat, why in zip(heats, ("weighted", "one", "two"), strict=True)
+    ]
+    assert rule.reason([*TWO, SlowCalls(9.0)], readings) == reason
 
 
 def test_the_defaults_of_a_policy() -> None:
@@ -313,6 +372,27 @@ def test_a_policy_is_strict_only_if_configured() -> None:
     assert Policy([ConsecutiveFailures(1)]).strict is False
 
 
+def test_a_policy_begins_to_evaluate_with_the_first_of_its_detectors() -> None:
+    policy = Policy([FailureRate(8, min_calls=4), _detectors.FailureShare(min_calls=7)])
+    memories = policy.fold(policy.fresh_memories(), BAD, 0.0)
+    pairs = zip(policy.detectors, memories, strict=True)
+    assert [one.judges_after(memory, BAD, 0.0) for one, memory in pairs] == [3, 6]
+    assert policy.judges_after(memories, BAD, 0.0) == 3
+
+
+def test_a_policy_counts_calls_if_one_of_its_detectors_does() -> None:
+    assert counts_calls(Policy(TWO)) is True
+    assert counts_calls(Policy(TWO[:1])) is False
+    assert counts_calls(Policy(TWO[1:])) is True
+
+
+def test_a_reading_has_the_numbers_that_the_detector_compares() -> None:
+    policy = Policy([ConsecutiveFailures(2)])
+    memories = policy.fold(policy.fresh_memories(), BAD, 0.0)
+    reason = "1 failure in a row (threshold 2)"
+    assert policy.readings(memories, 0.0) == (Reading(0.5, reason, 1, 2, "failures"),)
+
+
 def test_a_p95_is_evaluated_only_where_a_call_was_over_the_limit() -> None:
     p95 = LatencyP95(baseline_s=1.0, multiplier=3.0, min_calls=5)
     quick, slow = Signal(ok=True, seconds=0.5), Signal(ok=True, seconds=9.0)
@@ -322,43 +402,88 @@ def test_a_p95_is_evaluated_only_where_a_call_was_over_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detector", "fields"),
+    ("made", "fields"),
     [
-        (_detectors.RepeatedActions(), {"limit": 7.0, "credit": 0.1}),
-        (_detectors.ConsecutiveFailures(), {"threshold": 5}),
-        (_detectors.RepeatedErrors(), {"limit": 6.0, "credit": 0.1}),
-        (_detectors.ContextBurn(), {"per_minute": 0.05, "window_s": 60.0}),
-        (_detectors.FailureRate(), {"window": 20, "threshold": 0.5, "min_calls": 20}),
-        (_detectors.FailuresInWindow(), {"threshold": 3, "window_s": 60.0, "apart_s": 0.0}),
-        (_detectors.LockWait(), {"limit_s": 60.0}),
-        (_detectors.NoProgress(), {"threshold": 3, "recovers_at": 0.7}),
-        (_detectors.OutputDecline(), {"threshold": 0.7, "min_iterations": 3}),
-        (_detectors.RetryAfter(), {"threshold": 1}),
+        (partial(_detectors.RepeatedActions), {"limit": 7.0, "credit": 0.1}),
+        (partial(_detectors.ConsecutiveFailures), {"threshold": 5}),
+        (partial(_detectors.RepeatedErrors), {"limit": 6.0, "credit": 0.1}),
+        (partial(_detectors.ContextBurn), {"per_minute": 0.05, "window_s": 60.0}),
+        (partial(_detectors.FailureRate), {"window": 20, "threshold": 0.5, "min_calls": 20}),
         (
-            _detectors.SameError(),
+            partial(_detectors.FailureShare),
+            {"window_s": 60.0, "threshold": 0.5, "min_calls": 10},
+        ),
+        (partial(_detectors.FailuresInWindow), {"threshold": 3, "window_s": 60.0, "apart_s": 0.0}),
+        (partial(_detectors.LockWait), {"limit_s": 60.0}),
+        (partial(_detectors.NoProgress), {"threshold": 3, "recovers_at": 0.7}),
+        (partial(_detectors.OutputDecline), {"threshold": 0.7, "min_iterations": 3}),
+        (partial(_detectors.RetryAfter), {"threshold": 1}),
+        (
+            partial(_detectors.SameError),
             {"threshold": 5, "scope": "total", "fingerprint": "default", "remember": 32},
         ),
-        (_detectors.SameTool(), {"threshold": 5, "match": "outcome"}),
-        (_detectors.Silence(), {"limit_s": 120.0}),
-        (_detectors.Spend(7), {"hard_cap_micros": 7, "threshold": 1.0, "window_s": 60.0}),
+        (partial(_detectors.SameTool), {"threshold": 5, "match": "outcome"}),
+        (partial(_detectors.Silence), {"limit_s": 120.0}),
         (
-            _detectors.SpendVelocity(),
+            partial(_detectors.SlowCallShare, 9.0),
+            {"slow_s": 9.0, "window_s": 60.0, "threshold": 0.5, "min_calls": 10, "admit": 0.0},
+        ),
+        (partial(_detectors.Stagnation), {"limit": 9.0}),
+        (partial(_detectors.Spend, 7), {"hard_cap_micros": 7, "threshold": 1.0, "window_s": 60.0}),
+        (
+            partial(_detectors.SpendVelocity),
             {"factor": 5.0, "window_s": 300.0, "least_micros": 500_000},
         ),
-        (_detectors.IdleTalk(), {"limit": 2.0, "usual": 0.3, "remember": 8}),
+        (partial(_detectors.IdleTalk), {"limit": 2.0, "usual": 0.3, "remember": 8}),
         (
-            _detectors.RepeatedThoughts(),
+            partial(_detectors.RepeatedThoughts),
             {"limit": 3.0, "usual": 0.25, "credit": 0.05, "remember": 8},
         ),
-        (_detectors.ToolFlood(), {"threshold": 20}),
-        (_detectors.TotalCost(7), {"budget_micros": 7, "threshold": 1.5}),
+        (partial(_detectors.ToolFlood), {"threshold": 20}),
+        (partial(_detectors.TotalCost, 7), {"budget_micros": 7, "threshold": 1.5}),
     ],
-    ids=lambda part: getattr(part, "kind", ""),
+    ids=lambda part: getattr(getattr(part, "func", None), "kind", ""),
 )
 def test_a_detector_has_its_documented_defaults(
-    detector: Detector, fields: dict[str, object]
+    made: "partial[Detector]", fields: dict[str, object]
 ) -> None:
-    assert detector.fields() == fields
+    assert made().fields() == fields
+
+
+def test_calls_of_a_share_in_time_are_alike_up_to_a_slice_of_its_window() -> None:
+    assert _detectors.FailureShare(window_s=60.0).slow_from_s == 2.0
+    assert _detectors.SlowCallShare(1.5, window_s=60.0).slow_from_s == 1.5
+    assert _detectors.SlowCallShare(9.0, window_s=60.0).slow_from_s == 2.0
+
+
+def test_spending_cannot_be_compared_with_less_than_it_was() -> None:
+    with pytest.raises(ValueError, match=r"SpendVelocity\.factor is 0\.5: it must be"):
+        _detectors.SpendVelocity(factor=0.5)
+    assert _detectors.SpendVelocity(factor=1.0).factor == 1.0
+
+
+def test_quick_spending_of_little_money_is_not_hot() -> None:
+    detector = _detectors.SpendVelocity(factor=2.0, window_s=60.0, least_micros=1_000_000)
+    memory = detector.start()
+    for minute in range(3):
+        memory = detector.fold(memory, Signal(cost_micros=30), 60.0 * minute)
+    assert "times the usual: not known yet" not in detector.reason(memory, 179.0)
+    memory = detector.fold(memory, Signal(cost_micros=250_000), 200.0)
+    assert detector.heat(memory, 200.0) == pytest.approx(0.25)
+
+
+def test_a_negative_total_of_what_was_spent_is_refused() -> None:
+    detector = _detectors.SpendVelocity()
+    data = detector.dump(detector.start())
+    assert detector.load({**data, "total_micros": 0}) == detector.start()
+    with pytest.raises(ValueError, match="total_micros is -1: it must be"):
+        detector.load({**data, "total_micros": -1})
+
+
+def test_a_share_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"FailureShare\.threshold is 0\.0: it must be above 0"):
+        _detectors.FailureShare(threshold=0.0)
+    assert _detectors.FailureShare(threshold=1.0).threshold == 1.0
 
 
 def test_failures_in_quick_succession_count_as_one() -> None:
@@ -377,6 +502,14 @@ def test_failures_that_took_as_long_as_a_success_count_each() -> None:
     quick, hung = (Signal(ok=False, seconds=seconds, count=5) for seconds in (9.75, 10.0))
     assert detector.heat(detector.fold(detector.start(), quick, 0.0), 0.0) == 1 / 3
     assert detector.heat(detector.fold(detector.start(), hung, 0.0), 0.0) == 1
+
+
+def test_a_failure_of_unknown_duration_is_not_apart_from_the_one_before() -> None:
+    detector = FailuresInWindow(3, 60.0, apart_s=0.5)
+    memory = detector.start()
+    for at_s in (0.0, 0.25, 1.0):
+        memory = detector.fold(memory, Signal(ok=False), at_s)
+    assert memory.length == 2
 
 
 def test_apart_s_is_limited_by_the_window() -> None:

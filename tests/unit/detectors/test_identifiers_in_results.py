@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from switchgear import AgentStep, Signal
+from switchgear._detectors import step_facts
 from switchgear._detectors.step_facts import facts_of
 from switchgear.config import preset_policy
 
@@ -234,3 +235,17 @@ def test_a_state_stored_before_actions_without_numbers_were_kept_still_counts() 
     for _ in range(3):
         memory = detector.fold(memory, step("status", "ready"), 0.0)
     assert detector.heat(memory, 0.0) >= 1
+
+
+def test_a_word_with_a_digit_is_masked_at_the_beginning_of_a_text_too() -> None:
+    assert step_facts._mask_words("digit word", "7abc is lost") == "# is lost"
+
+
+def test_the_shape_of_a_long_result_is_that_of_its_first_and_last_lines() -> None:
+    half = ("the same",) * (step_facts.MOST // 2)
+    one, other = ((*half, middle, *half) for middle in ("in between", "something else"))
+    assert step_facts._shape_and_numbers(one) == step_facts._shape_and_numbers(other)
+    assert step_facts._shape_and_numbers(one) == step_facts._shape_and_numbers(half + half)
+    different = ("something else", *half[1:])
+    assert step_facts._shape_and_numbers(different + half) != step_facts._shape_and_numbers(one)
+    assert step_facts._shape_and_numbers(half + different) != step_facts._shape_and_numbers(one)

@@ -10,7 +10,7 @@ from switchgear._core.types import Signal
 from switchgear._detectors import NoProgress, OutputDecline, SameError
 from switchgear._detectors.loop_output import Outputs, Standstill, median
 from switchgear._detectors.policy_wire import OpaqueDetector
-from switchgear._detectors.same_error import CountedError, Errors
+from switchgear._detectors.same_error import MOST, CountedError, Errors
 
 STOOD = Signal(ok=True, files_changed=0)
 
@@ -81,6 +81,12 @@ def test_the_limits_themselves_are_allowed() -> None:
 
 
 # No progress
+
+
+def test_an_output_is_remembered_once() -> None:
+    once = STOOD._replace(output_chars=7)
+    assert after(NoProgress(), once).outputs.latest == (7,)
+    assert after(NoProgress(), once._replace(count=2)).outputs.baseline == (7, 7)
 
 
 def test_no_progress_warns_at_its_threshold_and_trips_one_iteration_later() -> None:
@@ -222,6 +228,55 @@ def test_data_from_before_other_errors_were_counted_loads() -> None:
 def test_failures_without_a_text_and_missing_results_count_nothing() -> None:
     told = [error("a"), Signal(ok=False), Signal(ok=True, error="a", count=0), error("a", 0)]
     assert after(SameError(), *told) == after(SameError(), error("a"))
+
+
+def test_a_row_of_errors_that_are_too_rare_has_the_text_of_its_first() -> None:
+    errors = Errors().plus("a", "A", 3, room=1)
+    for key, text, row in (
+        ("b", "B one", CountedError("b", 1, "B one")),
+        ("b", "B two", CountedError("b", 2, "B one")),
+        ("c", "C", CountedError("c", 1, "C")),
+        ("a", "A two", CountedError("a", 1, "A")),
+    ):
+        errors = errors.plus(key, text, 1, room=1)
+        assert errors.last() == row
+
+
+def test_of_two_errors_that_are_as_frequent_the_one_with_a_text_is_shown() -> None:
+    errors = Errors().plus("a", "A", 1, room=1).plus("b", "B", 1, room=1)
+    assert errors.others
+    assert errors.worst() == CountedError("a", 1, "A")
+
+
+def test_a_recovery_resets_rare_errors_that_reached_the_threshold() -> None:
+    errors = Errors().plus("a", "A", 3, room=1).plus("b", "B", 2, room=1)
+    assert [times for _, times in errors.others] == [2]
+    assert [times for _, times in errors.forgiven(2).others] == [0]
+    assert [times for _, times in errors.forgiven(3).others] == [2]
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ([[7, 1]], "7 must be the key of one error"),
+        ([["k" * 41, 1]], "must be the key of one error"),
+        ([["k", 1], ["k", 2]], "'k' must be the key of one error"),
+        ([["k", -1]], "its count is -1: it must be a whole number of at least 0"),
+    ],
+)
+def test_damaged_counts_of_rare_errors_are_refused(others: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Errors.load([[["a", 3, "A"]], 0, "", 0, "", others], room=1)
+
+
+def test_as_many_rare_errors_are_loaded_as_are_remembered() -> None:
+    counts = [["k" * 40, 0], *([str(number), 1] for number in range(MOST - 1))]
+    errors = Errors.load([[["a", 3, "A"]], 0, "", 0, "", counts], room=1)
+    assert [list(other) for other in errors.others] == counts
+    assert errors.forgotten == 0
+    more = Errors.load([[["a", 3, "A"]], 0, "", 0, "", [*counts, ["new", 1]]], room=1)
+    assert [list(other) for other in more.others] == [*counts[1:], ["new", 1]]
+    assert more.forgotten == 1
 
 
 def test_a_recovery_resets_the_error_that_tripped_and_the_consecutive_count() -> None:

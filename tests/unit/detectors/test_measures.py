@@ -131,3 +131,13 @@ def test_a_detector_measures_its_evidence_and_names_the_threshold_and_the_unit(c
     detector, signals, before, expected = case
     assert after(detector, []) == before
     assert after(detector, signals) == expected
+
+
+@pytest.mark.parametrize("detector", [detectors.RepeatedErrors(), detectors.Stagnation()])
+def test_a_score_is_measured_in_the_unit_of_its_limit(detector: Any) -> None:
+    again = FAILED._replace(step=AgentStep("Bash", "make", "E: no such table"))
+    measured = after(detector, [again, again])
+    assert measured is not None
+    assert 1.0 <= measured.value < measured.threshold == detector.limit
+    memory = detector.fold(detector.fold(detector.start(), again, 0.0), again, 1.0)
+    assert measured.value / measured.threshold == detector.heat(memory, 1.0)

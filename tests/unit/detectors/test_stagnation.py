@@ -5,6 +5,7 @@ import json
 import pytest
 
 from switchgear import AgentStep, CircuitBreaker, Policy, Signal
+from switchgear._detectors import stagnation
 from switchgear.detectors import SameTool, Stagnation
 
 NAMES = [f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "klmnp"]
@@ -130,3 +131,60 @@ def test_the_memory_is_flat_over_ten_thousand_steps_and_survives_the_store() -> 
             sizes.append(len(stored))
     assert max(sizes) < 20_000
     assert sizes[-1] <= 1.1 * sizes[0]
+
+
+@pytest.mark.parametrize("result", ["", None])
+def test_a_call_without_a_result_is_not_remembered_as_known(result: str | None) -> None:
+    detector = Stagnation()
+    act = AgentStep("bash", "make", result)
+    memory = detector.fold(detector.start(), Signal(ok=True, step=act), 0.0)
+    assert memory.calls == ()
+    assert len(detector.fold(memory, Signal(step=act._replace(result="a")), 0.0).calls) == 1
+
+
+def test_a_memory_that_an_older_version_saved_is_loaded() -> None:
+    detector = Stagnation()
+    memory = detector.start()
+    for _ in range(3):
+        act = AgentStep("fetch", "status", "ready")
+        memory = detector.fold(memory, Signal(ok=True, step=act), 0.0)
+    data = json.loads(json.dumps(detector.dump(memory)))
+    assert memory.calls
+    assert memory.wasted
+    assert detector.load(data) == memory
+    assert detector.load(data[:11]) == memory._replace(wasted=0)
+    assert detector.load(data[:10]) == memory._replace(wasted=0, calls=())
+    negative = [
+        [*data[:at], value, *data[at + 1 :]] for at, value in ((0, -1), (8, -2), (9, -1), (11, -1))
+    ]
+    for damaged in (data[:9], [*data, 0], *negative):
+        with pytest.raises(
+            ValueError, match=r"must be a list of 12|must be a whole number of at l"
+        ):
+            detector.load(damaged)
+
+
+def test_the_smallest_cost_counts_and_is_doubled_after_wasted_steps() -> None:
+    first = stagnation._charge(stagnation.StepTrail(), {0: 1}, 0, ("ls", ""), 100)
+    assert (first.points, first.wasted, len(first.evidence)) == (1, 1, 1)
+    wasted = stagnation.StepTrail(points=5, wasted=stagnation.LONGEST)
+    assert stagnation._charge(wasted, {0: 1}, 0, ("ls", ""), 100).points == 7
+
+
+def test_tests_without_a_state_of_the_files_ran_in_an_unknown_state() -> None:
+    detector = Stagnation()
+    assert detector.fold(detector.start(), Signal(ok=False, failing_tests="a"), 0.0).tested == -1
+
+
+@pytest.mark.parametrize("kind", [-1, len(stagnation.LABELS)])
+def test_evidence_of_an_unknown_kind_is_refused(kind: int) -> None:
+    assert stagnation._load_evidence([1, len(stagnation.LABELS) - 1, "ls"])
+    with pytest.raises(ValueError, match=r"its kind is -1|must be the text of a step"):
+        stagnation._load_evidence([1, kind, "ls"])
+
+
+@pytest.mark.parametrize(("used", "percent"), [(-0.5, 0), (0.5, 50), (1.5, 100)])
+def test_a_context_is_between_empty_and_full(used: float, percent: int) -> None:
+    detector = Stagnation()
+    signal = Signal(state="a", context_used=used)
+    assert detector.fold(detector.start(), signal, 0.0).context == percent

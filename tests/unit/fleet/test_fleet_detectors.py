@@ -132,6 +132,7 @@ def test_a_broken_rule_is_kept_and_the_last_one_is_named() -> None:
     assert violation.fold(memory, Signal(violation="rule b"), 0.0) == "rule b"
     assert violation.fold(memory, Signal(violation="rule b", count=0), 0.0) == "rule a"
     assert violation.recovered(memory) == "rule a"
+    assert violation.load(violation.dump(memory)) == "rule a"
     assert len(violation.fold(None, Signal(violation="x" * 1000), 0.0) or "") == 300
 
 

@@ -834,3 +834,12 @@ def test_a_full_store_is_lost_for_messages_and_can_still_be_read(site: Site) -> 
     assert site.store.is_lost
     assert site.store.facts()["circuits"] == "0"
     assert isinstance(site.store._lost, StoreError)
+
+
+def test_events_that_wait_are_returned_with_the_next_step_of_their_circuit() -> None:
+    resilient = Resilient(FlakyStore(clock=FakeClock()))
+    told = resilient.apply("k", POLICY, HOLD, 0.0).events
+    assert told
+    resilient._news["k"] = told
+    assert resilient.apply("k", POLICY, OK, 1.0).events == told
+    assert resilient.apply("k", POLICY, OK, 2.0).events == ()

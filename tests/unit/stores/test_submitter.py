@@ -244,3 +244,53 @@ def test_the_thread_waits_until_a_call_is_due_and_ends_when_none_is(
     assert woken.waits == waits
     assert ticks == []
     assert submitter._ticks == {}
+
+
+def test_an_owner_is_due_at_the_earliest_time_that_was_wanted() -> None:
+    submitter, owner, other = Submitter(), Owner(1), Owner(1)
+    tick = WeakMethod(owner.tick)
+    for due_s, expected_s in ((5.0, 5.0), (9.0, 5.0), (3.0, 3.0)):
+        submitter._schedule(1, tick, due_s)
+        assert submitter._ticks[1] == (tick, expected_s)
+    del owner
+    again = WeakMethod(other.tick)
+    submitter._schedule(1, again, 9.0)
+    assert submitter._ticks[1] == (again, 9.0), "the other one no longer exists"
+
+
+def test_stopping_wakes_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 10 * LIMIT_S)
+    submitter, owner = Submitter(), Owner(1)
+    submitter.add(owner, owner.tick, wait_s=10 * LIMIT_S)
+    thread = submitter._thread
+    assert thread is not None
+    assert (thread.name, thread.daemon) == ("switchgear-submitter", True)
+    until(lambda: not submitter._woken.is_set())
+    submitter.stop()
+    until(lambda: not thread.is_alive())
+
+
+def test_a_forked_child_uses_nothing_of_the_parents_thread() -> None:
+    submitter, owner = Submitter(), Owner(1)
+    lock, woken = submitter._lock, submitter._woken
+    submitter._schedule(1, WeakMethod(owner.tick), 5.0)
+    submitter.forget_fork()
+    assert submitter._lock is not lock
+    assert submitter._woken is not woken
+    assert (submitter._ticks, submitter._thread) == ({}, None)
+
+
+def test_the_thread_sleeps_until_something_is_due() -> None:
+    submitter, owner = Submitter(), Owner(1)
+    submitter.add(owner, owner.tick, wait_s=10 * LIMIT_S)
+    until(lambda: not submitter._woken.is_set())
+    submitter.stop()
+
+
+def test_a_defect_of_a_circuit_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(module, "log_exception", logged.append)
+    submitter, owner = Submitter(), Owner(1, fails=True)
+    submitter.add(owner, owner.tick)
+    until(lambda: logged)
+    assert logged == ["successes of a warm circuit could not be submitted"]

@@ -54,6 +54,8 @@ SAME = [
     ("my own domain name (aadmin1) unknown", "my own domain name (badmin7) unknown"),
     ("wpad:80 error : refused", "cdn.example.com:443 error : refused"),
     ("cdn.example.com:5228 closed", "cdn.example.com:5070 closed"),
+    ("cdn.example.com:7: closed", "cdn.example.com:53: closed"),
+    ("1 row missing", "2 rows missing"),
     ("peer fe80::c6b3:1ff:fecd:467f lost", "peer 10.1.2.3 lost"),
     ("peer 2001:db8:1:2:3:4:5:6 lost", "peer ::1 lost"),
     # Lists of any length.
@@ -469,3 +471,9 @@ def test_patterns_read_only_a_bounded_part_of_a_megabyte(
     documented(text)
     given = sum(tool.given for tool in counting.values() if isinstance(tool, CountingPattern))
     assert 0 < given <= 6 * module.LOOKED_AT or text.isspace()
+
+
+def test_the_patterns_are_compiled_for_the_first_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_patterns", {})
+    for one, other in SAME:
+        assert fingerprint(one) == fingerprint(other)
