@@ -289,7 +289,7 @@ def test_no_failure_of_the_analysis_admits_any_call(
     def look(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(handler, "look_at", look)
+    monkeypatch.setattr(handler, "inspect_tool_call", look)
     store = MemoryStore()
     for agent in AGENTS:
         harmless = json.dumps(forbidden(agent)).replace(FORBIDDEN, "git status").encode()

@@ -566,9 +566,9 @@ def test_an_archive_leaves_out_huge_and_special_files(tmp_path: Path) -> None:
 def test_a_file_of_rules_that_is_a_pipe_is_named_and_the_work_is_saved(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pipe: str
 ) -> None:
-    monkeypatch.setattr("switchgear._measure.git.MARK_S", 1.0)
     tree = tree_of(project)
     tree.mark()
+    monkeypatch.setattr("switchgear._measure.git.MARK_S", 1.0)
     (project / "new").write_text("new\n")
     if pipe.startswith("nested"):
         (project / "nested").mkdir()
