@@ -112,6 +112,16 @@ class FlakyStore(MemoryStore):
         self._check()
         return super().events(after=after, glob=glob, limit=limit)
 
+    def facts(self) -> dict[str, str]:
+        """As in `MemoryStore`, unless the store is cut off."""
+        self._check()
+        return super().facts()
+
+    def forget(self, key: str) -> bool:
+        """As in `MemoryStore`, unless the store is cut off."""
+        self._check()
+        return super().forget(key)
+
     def vacuum(self, *, keep_events: int, idle_s: float, now_s: float) -> Vacuumed:
         """As in `MemoryStore`, unless the store is cut off."""
         self._check()
@@ -129,7 +139,7 @@ class FlakyStore(MemoryStore):
 
     def ledger(self) -> Any:
         """The ledger for budgets and locks, which fails while the store is cut off."""
-        return _FlakyLedger(self, super().ledger())
+        return _FlakyLedger(self, super().ledger)
 
     def _check(self) -> None:
         if self._error is not None:
@@ -140,15 +150,15 @@ class FlakyStore(MemoryStore):
 class _FlakyLedger:
     """The ledger of a store; every operation fails while the store is cut off."""
 
-    def __init__(self, store: FlakyStore, ledger: MemoryLedger) -> None:
-        self.label = ledger.label
-        self.now_s = ledger.now_s
+    def __init__(self, store: FlakyStore, ledger: Callable[[], MemoryLedger]) -> None:
+        self.label = store.label
+        self.now_s = store.now_s
         self._store = store
-        self._ledger = ledger
+        self._ledger = ledger  # called for each operation: `mend(empty=True)` replaces the ledger
 
     def __getattr__(self, name: str) -> Any:
         self._store._check()  # noqa: SLF001
-        return getattr(self._ledger, name)
+        return getattr(self._ledger(), name)
 
 
 def force_state(

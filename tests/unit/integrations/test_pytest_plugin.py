@@ -115,6 +115,8 @@ def test_a_store_that_is_cut_off_fails_at_every_operation_and_works_again() -> N
         lambda: store.get("api"),
         lambda: store.find("*"),
         store.events,
+        store.facts,
+        lambda: store.forget("api"),
         lambda: store.vacuum(keep_events=1, idle_s=1.0, now_s=1000.0),
         store.operator_digest,
         lambda: store.set_operator_digest(None, instead_of=None),
@@ -123,8 +125,17 @@ def test_a_store_that_is_cut_off_fails_at_every_operation_and_works_again() -> N
     ):
         with pytest.raises(StoreUnavailable, match="it was cut off"):
             operation()
-    assert store.tries == 8
+    assert store.tries == 10
     assert ledger.now_s() == 1000.0, "the time continues"
     store.mend()
     assert ledger.value("shelf", "key") == [1000.0]
     assert store.find("*") == []
+
+
+def test_a_store_that_returns_empty_has_no_budgets_for_a_panel_that_used_them() -> None:
+    store = FlakyStore()
+    budgets = Panel(store).budgets
+    budgets.open("atlas", limit="$5")
+    store.cut()
+    store.mend(empty=True)
+    assert budgets.roots() == []
