@@ -262,9 +262,10 @@ def _guarded_timed(breaker: "CircuitBreaker", function: Callable[..., Any]) -> C
 def _guarded_timed_and_shared(
     breaker: "CircuitBreaker", function: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """`_guarded_timed` for a shared circuit: a run that is due is folded before the call.
+    """`_guarded_timed` for a shared circuit: with a run that is due, `_call` checks the store if necessary.
 
-    So it does not depend on whether changes are pushed, which may start or stop at any time.
+    That does not depend on whether changes are pushed when the function is decorated, which may change
+    at any time.
     """
     clock, timed = breaker._clock, _guarded_timed(breaker, function)
 
