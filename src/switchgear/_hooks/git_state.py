@@ -135,7 +135,7 @@ def _kind(name: str, path: str, tracked: Mapping[bytes, bytes], ignored: frozens
 
 
 def _tracked_digests(index: bytes, paths: set[bytes]) -> dict[bytes, bytes] | None:
-    """The digests that git's index has for these files, by path; `None`: its format is unknown."""
+    """The digests that git's index has for these files, by path; `None`: unknown format, or a split index."""
     if not index:
         return {}
     for digest_size in (20, 32):  # SHA-1, SHA-256
@@ -171,6 +171,8 @@ def _entries(index: bytes, digest_size: int) -> Iterator[tuple[bytes, bytes]]:
             raise ValueError  # damaged, or digests of another size
         yield path, b"" if flags & _STAGE else index[at + 40 : flags_at]
         at = end + 1 if version == 4 else at + (end - at) // 8 * 8 + 8
+    if index[at : at + 4] == b"link":
+        raise ValueError  # a split index: most entries are in another file
 
 
 def _read_number(index: bytes, at: int) -> tuple[int, int]:

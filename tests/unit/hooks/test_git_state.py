@@ -93,6 +93,15 @@ def test_every_file_counts_as_discarded_if_the_index_cannot_be_parsed(
         assert discarded_file([f"{kind}:{tmp_path}"], str(tmp_path)) == "switchgear.yaml"
 
 
+def test_every_file_counts_as_discarded_if_the_index_is_split(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "switchgear.yaml").write_text("store: 'memory:'\n")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "update-index", "--split-index")
+    (tmp_path / "switchgear.yaml").write_text("store: 'sqlite:///x'\n")
+    assert discarded_file([f"modified:{tmp_path}"], str(tmp_path)) == "switchgear.yaml"
+
+
 def test_a_file_with_a_merge_conflict_is_modified(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     path = tmp_path / "switchgear.yaml"
