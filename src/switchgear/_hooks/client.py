@@ -25,7 +25,7 @@ EVENTS_WITHOUT_CALL = (
     *("SubagentStart", "SubagentStop", "Stop", "SessionEnd", "Notification", "PreCompact"),
     *("AfterTool", "AfterModel", "AfterAgent", "BeforeAgent", "BeforeModel"),
 )
-"""Events that no tool call follows: there is nothing to refuse."""
+"""Events that are not before a tool call: there is nothing to refuse."""
 ALARM_S = 13
 """Seconds after which the process refuses, whatever it waits for. The deadline in `undecided.py` is earlier,
 but it applies only once the modules are imported, and reading their files can be slow."""

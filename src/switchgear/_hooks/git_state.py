@@ -1,18 +1,20 @@
 """Determines which of the guard's files a git command would discard: untracked, ignored or modified files.
 
 `git clean -fd` deletes a settings file that was installed a minute ago and is not committed yet, but keeps a
-tracked one. Only git's index distinguishes them. The size of every read is limited; a file counts as untracked
-if the index cannot be read.
+tracked one. Only git's index distinguishes them. The size of every read is limited. If the index cannot be read,
+a file counts as untracked; if its format is unknown, a command that discards any files is assumed to discard it.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from switchgear._rules.patterns import is_glob, path_matches, word_list
 from switchgear._system.files import read_regular
 
 MAX_INDEX_BYTES = 32_000_000
 """A larger index is not read."""
+MAX_PATH_BYTES = 16_384
+"""Longer paths in the index are invalid: parsing a small file of version 4 could take hours otherwise."""
 MAX_IGNORE_BYTES = 100_000
 MAX_FILE_BYTES = 1_000_000
 _FILES = word_list("""
@@ -25,6 +27,8 @@ GIT_TIMEOUT_S = 2.0
 """Seconds to wait for git to list the last commit."""
 MAX_FILES = 50
 """Maximum number of files of one folder that are checked."""
+_EXTENDED, _STAGE, _LENGTH = 0x4000, 0x3000, 0xFFF
+"""The bits of an index entry's flags: it has extended flags, it is part of a merge conflict, its path's length."""
 
 
 def discarded_file(sweeps: Sequence[str], root: str) -> str:
@@ -36,22 +40,26 @@ def discarded_file(sweeps: Sequence[str], root: str) -> str:
     project = _project(root)
     if not project:
         return ""
-    index = _read(os.path.join(_git_folder(project), "index"), MAX_INDEX_BYTES)
     ignored = _ignored_names(project)
-    committed = None
-    for name in _present_files(root):
+    tracked = committed = None
+    relative = {name: os.path.relpath(f"{root}/{name}", project) for name in _present_files(root)}
+    for name, in_project in relative.items():
         path = os.path.join(root, name)
         kinds = (each.partition(":") for each in sweeps)
         matching = [what for what, _, where in kinds if _is_in(path, where)]
         if not matching:
             continue
-        relative = os.path.relpath(path, project)
-        kind = _kind(relative, path, index, ignored)
+        if tracked is None:
+            index = _read(os.path.join(_git_folder(project), "index"), MAX_INDEX_BYTES)
+            tracked = _tracked_digests(index, set(map(os.fsencode, relative.values())))
+        if tracked is None:
+            return name
+        kind = _kind(in_project, path, tracked, ignored)
         if kind in matching or (kind in {"", "modified"} and "tracked" in matching):
             return name
         if not kind and "uncommitted" in matching:
             committed = _committed_digests(root) if committed is None else committed
-            if committed.get(relative) != _blob_digest(path).hex():
+            if committed.get(in_project) != _blob_digest(path).hex():
                 return name
     return ""
 
@@ -113,9 +121,9 @@ def _present_files(root: str) -> Iterator[str]:
         yield from (f"{folder}/{name}" for name in found)
 
 
-def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
+def _kind(name: str, path: str, tracked: Mapping[bytes, bytes], ignored: frozenset[str]) -> str:
     """`untracked`, `ignored`, `modified`, or empty for a tracked, unmodified file."""
-    recorded = _recorded_digest(name.encode(errors="surrogateescape"), index)
+    recorded = tracked.get(os.fsencode(name))
     if recorded is None:
         parts = name.split("/")
         above = {"/".join(parts[:length]) for length in range(1, len(parts) + 1)}
@@ -126,20 +134,54 @@ def _kind(name: str, path: str, index: bytes, ignored: frozenset[str]) -> str:
     return "" if recorded == _blob_digest(path) else "modified"
 
 
-def _recorded_digest(name: bytes, index: bytes) -> bytes | None:
-    """The digest of a file in the index; `None`: the file is not tracked.
-
-    An entry has the digest, two bytes of flags with the length of the path, in some entries two bytes of extended
-    flags, and the path. The length distinguishes the path from a longer one with the same end.
-    """
-    at = -1
-    while (at := index.find(name + b"\0", at + 1)) >= 0:
-        for end, is_extended in ((at - 2, False), (at - 4, True)):
-            flags = int.from_bytes(index[end : end + 2], "big")
-            has_length = flags & 0xFFF == min(len(name), 0xFFF)
-            if end >= 20 and has_length and bool(flags & 0x4000) == is_extended:
-                return index[end - 20 : end]
+def _tracked_digests(index: bytes, paths: set[bytes]) -> dict[bytes, bytes] | None:
+    """The digests that git's index has for these files, by path; `None`: unknown format, or a split index."""
+    if not index:
+        return {}
+    for digest_size in (20, 32):  # SHA-1, SHA-256
+        try:
+            return {path: found for path, found in _entries(index, digest_size) if path in paths}
+        except (IndexError, ValueError):
+            continue
     return None
+
+
+def _entries(index: bytes, digest_size: int) -> Iterator[tuple[bytes, bytes]]:
+    """The path and the digest of each entry; of a file with a merge conflict, no digest. Raises ValueError.
+
+    An entry has 40 bytes of facts, the digest, two bytes of flags with the length of the path, in some entries
+    two bytes of extended flags, and the path. Version 4 of the format leaves out the beginning of a path that
+    is also that of the path before.
+    """
+    version, count = int.from_bytes(index[4:8], "big"), int.from_bytes(index[8:12], "big")
+    if index[:4] != b"DIRC" or version not in {2, 3, 4}:
+        raise ValueError
+    at, path = 12, b""
+    for _ in range(count):
+        flags_at = at + 40 + digest_size
+        flags = int.from_bytes(index[flags_at : flags_at + 2], "big")
+        start, shared = flags_at + (4 if flags & _EXTENDED else 2), 0
+        if version == 4:
+            dropped, start = _read_number(index, start)
+            shared = len(path) - dropped
+        end = index.index(b"\0", start)
+        path = path[:shared] + index[start:end]
+        is_valid = 0 <= shared <= len(path) <= MAX_PATH_BYTES
+        if not is_valid or flags & _LENGTH != min(len(path), _LENGTH):
+            raise ValueError  # damaged, or digests of another size
+        yield path, b"" if flags & _STAGE else index[at + 40 : flags_at]
+        at = end + 1 if version == 4 else at + (end - at) // 8 * 8 + 8
+    if index[at : at + 4] == b"link":
+        raise ValueError  # a split index: most entries are in another file
+
+
+def _read_number(index: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, seven bits per byte, and the position after it."""
+    number = index[at] & 0x7F
+    while index[at] & 0x80:
+        at += 1
+        number = (number + 1) << 7 | index[at] & 0x7F
+    return number, at + 1
 
 
 def _blob_digest(path: str) -> bytes:

@@ -301,7 +301,6 @@ def _rule_broken_by_git_clean(effects: "Effects", config: HookConfig, place: "Pl
 
 
 def _rule_broken_by_patch(patches: Sequence[str], config: HookConfig, place: "Place") -> str | None:
-
     for path in patches[:MAX_SCRIPTS]:
         text = _read_text(path, MAX_PATCH_BYTES)
         if text and ("+++ " in text or "--- " in text or "rename " in text):
@@ -312,7 +311,6 @@ def _rule_broken_by_patch(patches: Sequence[str], config: HookConfig, place: "Pl
 
 
 def _rule_broken_by_kill(commands: Iterable[Sequence[str]]) -> str | None:
-
     commands = list(commands)
     kills = [words for words in commands if words and words[0] in {"kill", "pkill", "killall"}]
     if not kills:

@@ -82,7 +82,8 @@ def main(
 
     root = words[2] if len(words) == 3 else None
     request = (agent, root, raw, began_s, write)
-    os._exit(respond(*request, event=event, stores=Stores(), afterwards=afterwards))
+    stores = Stores()  # not freed with the arguments: the stores stay open until the process ends
+    os._exit(respond(*request, event=event, stores=stores, afterwards=afterwards))
 
 
 def respond(

@@ -649,7 +649,7 @@ def _loaded_files() -> "dict[str, tuple[int, int, int]]":
 
 
 def _have_changed(files: "Mapping[str, tuple[int, int, int]]") -> bool:
-
+    """Whether any of these files has changed. Files that were loaded later do not count."""
     return any(_file_state(path) != mark for path, mark in files.items())
 
 
