@@ -401,14 +401,13 @@ def test_a_file_of_switchgear_that_cannot_be_read_in_time_does_not_admit(
     assert b"no answer after 2 s" in err
 
 
-def test_a_defect_after_the_answer_of_a_hook_refuses_nothing(copied: Path, project: Path) -> None:
+def test_slow_work_after_the_answer_of_a_hook_refuses_nothing(copied: Path, project: Path) -> None:
     client = copied / "_hooks" / "client.py"
-    text = client.read_text().replace("ALARM_S = 13\n", "ALARM_S = 7\n")
-    slow = text.replace(
-        "def _start_resident() -> None:\n", "def _start_resident() -> None:\n    time.sleep(8)\n"
-    )
-    assert slow != text
-    client.write_text(slow)
+    text = client.read_text()
+    start = "def _start_resident() -> None:\n"
+    assert (text.count("ALARM_S = 13\n"), text.count(start)) == (1, 1)
+    text = text.replace("ALARM_S = 13\n", "ALARM_S = 7\n")
+    client.write_text(text.replace(start, f"{start}    time.sleep(8)\n"))
     assert run_copy(copied, project, before("Bash", {"command": "make"})) == (0, b"", b"")
 
 

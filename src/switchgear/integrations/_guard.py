@@ -118,7 +118,7 @@ class HttpGuardOptions(TypedDict, total=False):
 
 
 class Outgoing(NamedTuple):
-    """A request in a form that no library determines."""
+    """A request, independent of the client library."""
 
     method: str
     scheme: str

@@ -311,7 +311,7 @@ class Bench(NamedTuple):
 
 
 def watchers(policy: Policy, kinds: Iterable[str]) -> list[str]:
-    """The kinds among these that the policy has a detector of."""
+    """The kinds among `kinds` for which the policy has a detector."""
     wanted = set(kinds)
     return [detector.kind for detector in policy.detectors if detector.kind in wanted]
 
