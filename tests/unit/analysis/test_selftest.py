@@ -289,14 +289,14 @@ def test_overrides_without_the_token_are_refused_where_one_is_configured(project
 @pytest.mark.parametrize(
     ("name", "target", "attribute", "instead", "guard"),
     [
-        ("loop", deciding.EventDecision, "_after", lambda *_: None, "session/*"),
+        ("loop", deciding.EventDecision, "_after_tool", lambda *_: None, "session/*"),
         ("same-error", Circuits, "record_loop", lambda *_: True, "loop/*"),
         ("standing-still", Circuits, "record_loop", lambda *_: True, "loop/*"),
         ("output-decline", Circuits, "record_loop", lambda *_: True, "loop/*"),
-        ("hang", session, "silent_s", lambda *_: 0.0, "session/*"),
+        ("hang", session, "silence_s", lambda *_: 0.0, "session/*"),
         ("overspend", Budgets, "_record_cost", lambda *_: 1 / 0, "overspend"),
         ("dead-provider", Circuits, "record_provider", lambda *_: None, "provider/demo"),
-        ("dead-provider", deciding.EventDecision, "_after", lambda *_: None, "op/*"),
+        ("dead-provider", deciding.EventDecision, "_after_tool", lambda *_: None, "op/*"),
         ("loop", StuckWatch, "see", lambda *_: None, "session/* progress"),
     ],
 )
