@@ -24,6 +24,7 @@ from switchgear._stores.base import StoredCircuit, was_committed
 from switchgear._stores.redis import RedisStore
 from switchgear._stores.redis.envelope import Mail, seal_mail
 from switchgear._stores.redis.script import BATCH, Script
+from timeouts import LIMIT_S
 
 POLICY = Policy([ConsecutiveFailures(3)])
 FAILED = Record(Signal(ok=False, error="529"))
@@ -126,7 +127,7 @@ def test_a_detector_that_raises_in_the_queue_raises_for_its_owner_only(server: S
             except ZeroDivisionError:
                 raised.append(error)
 
-    stores = [RedisStore(server.url, timeout_s=10.0) for _ in range(6)]
+    stores = [RedisStore(server.url, timeout_s=LIMIT_S) for _ in range(6)]
     together(*(lambda store=store: touch(store) for store in stores))
     assert raised == ["boom"] * 60
     found = stores[0].get("api")
@@ -139,7 +140,7 @@ def test_a_detector_that_raises_in_the_queue_raises_for_its_owner_only(server: S
 
 def test_processes_with_different_policies_share_a_queue(server: Server) -> None:
     policies = [Policy([ConsecutiveFailures(limit)]) for limit in (50, 60, 70)]
-    stores = [RedisStore(server.url, timeout_s=10.0) for _ in range(6)]
+    stores = [RedisStore(server.url, timeout_s=LIMIT_S) for _ in range(6)]
 
     def work(index: int) -> None:
         store, policy = stores[index], policies[index % 3]

@@ -52,7 +52,7 @@ def _run(answers: Any, job: Callable[..., Any], *args: Any) -> None:
 
 def tell_often(gate: Any, index: int, url: str, times: int) -> list[int]:
     """Record failures and successes in turn, with some requests; the events of this process."""
-    store = RedisStore(url, timeout_s=10.0)
+    store = RedisStore(url, timeout_s=60.0)
     store.now_s()
     gate.wait(PATIENCE_S)
     seqs: list[int] = []
@@ -66,7 +66,7 @@ def tell_often(gate: Any, index: int, url: str, times: int) -> list[int]:
 
 def ask_once(gate: Any, index: int, url: str, threads: int, now_s: float) -> int:
     """Acquire with all threads at once; the number admitted."""
-    store = RedisStore(url, timeout_s=10.0)
+    store = RedisStore(url, timeout_s=60.0)
     store.now_s()
     start = threading.Barrier(threads)
     admitted: list[bool] = []
@@ -88,7 +88,7 @@ def ask_once(gate: Any, index: int, url: str, threads: int, now_s: float) -> int
 
 def fail_once(gate: Any, index: int, url: str) -> int:
     """Record one failure; the number of events."""
-    store = RedisStore(url, timeout_s=10.0)
+    store = RedisStore(url, timeout_s=60.0)
     gate.wait(PATIENCE_S)
     done = store.apply("sum", POLICY, FAILED, store.now_s())
     store.close()
@@ -97,7 +97,7 @@ def fail_once(gate: Any, index: int, url: str) -> int:
 
 def hear_a_trip(gate: Any, index: int, url: str) -> float:
     """The first process trips a circuit, the others wait for the push; when, on the wall clock."""
-    store = RedisStore(url, timeout_s=10.0)
+    store = RedisStore(url, timeout_s=60.0)
     came = threading.Event()
     heard: list[Circuit] = []
 
@@ -126,7 +126,7 @@ def hear_a_trip(gate: Any, index: int, url: str) -> float:
 
 def tell_until_killed(url: str, counts: Any) -> None:
     """Record without end; `counts` are the numbers of messages sent and answered."""
-    store = RedisStore(url, timeout_s=10.0)
+    store = RedisStore(url, timeout_s=60.0)
     while True:
         counts[0] += 1
         store.apply("hot", POLICY, SUCCEEDED, store.now_s())
