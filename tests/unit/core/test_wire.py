@@ -272,15 +272,21 @@ def test_a_changed_event_is_refused_or_loads_to_an_event(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", WHOLE, ids=repr)
-@pytest.mark.parametrize("value", [None, True, -1, 1.0, "1", [1]], ids=repr)
+@pytest.mark.parametrize("value", [None, True, -1, 1.0, "1", [1], 2**63], ids=repr)
 def test_a_count_must_be_a_count(path: tuple[str, ...], value: Any) -> None:
-    with pytest.raises(WireError, match=r"a count is .*: it must be a whole number"):
+    rule = r"a count is .*: it must be a whole number of at least 0, and below 2\*\*63"
+    with pytest.raises(WireError, match=rule):
         load_circuit(Policy(ALL_DETECTORS), changed(stored(), path, value))
-    assert load_circuit(Policy(ALL_DETECTORS), changed(stored(), path, 0))
+    for count in (0, 1, 2**53, 2**63 - 1):
+        assert load_circuit(Policy(ALL_DETECTORS), changed(stored(), path, count))
 
 
 @pytest.mark.parametrize("path", NUMBERS, ids=repr)
-@pytest.mark.parametrize("value", [None, True, "1", [1.0], float("nan"), 10**400], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [None, True, "1", [1.0], float("nan"), float("inf"), float("-inf"), 10**400, -(10**400)],
+    ids=str,
+)
 def test_a_number_must_be_a_finite_number(path: tuple[str, ...], value: Any) -> None:
     with pytest.raises(WireError, match="must be a finite number"):
         load_circuit(Policy(ALL_DETECTORS), changed(stored(), path, value))

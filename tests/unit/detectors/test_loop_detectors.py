@@ -1,15 +1,17 @@
 """The detectors of loops by hand: defaults, limits, what they keep, what they refuse to load."""
 
+import json
 import pickle
 from typing import Any
 
 import pytest
 
 from switchgear._core.detector import Detector
+from switchgear._core.policy import Policy
 from switchgear._core.types import Signal
-from switchgear._detectors import NoProgress, OutputDecline, SameError
+from switchgear._detectors import ConsecutiveFailures, NoProgress, OutputDecline, SameError
 from switchgear._detectors.loop_output import Outputs, Standstill, median
-from switchgear._detectors.policy_wire import OpaqueDetector
+from switchgear._detectors.policy_wire import OpaqueDetector, dump_policy, load_policy
 from switchgear._detectors.same_error import MOST, CountedError, Errors
 
 STOOD = Signal(ok=True, files_changed=0)
@@ -397,6 +399,18 @@ def test_unknown_detectors_can_be_distinguished() -> None:
     assert {one: 1}[OpaqueDetector("vibes", {"a": [1]})] == 1
     assert hash(one) != hash(OpaqueDetector("moods"))
     assert pickle.loads(pickle.dumps(one)) == one
+
+
+def test_a_policy_with_an_unknown_detector_loads_and_is_dumped_unchanged() -> None:
+    data = dump_policy(Policy([ConsecutiveFailures(3)]))
+    data["detectors"].append({"kind": "vibes", "threshold": 3, "moods": ["good"]})
+    stored = json.dumps(data)
+    policy = load_policy(json.loads(stored))
+    assert [*policy.detectors] == [
+        ConsecutiveFailures(3),
+        OpaqueDetector("vibes", {"threshold": 3, "moods": ["good"]}),
+    ]
+    assert json.dumps(dump_policy(policy)) == stored
 
 
 def test_each_of_the_three_measures_counts_alone() -> None:

@@ -714,6 +714,20 @@ def test_changes_are_passed_on_and_a_lost_circuit_is_reported() -> None:
     assert site.inner.operator_digest() == DIGEST
 
 
+@pytest.mark.parametrize(
+    ("versions", "seconds", "is_lost"),
+    [(1, 0.0, False), (1, -1.0, False), (-1, 1.0, False), (-1, 0.0, True), (-1, -1.0, True)],
+)
+def test_a_circuit_of_a_lower_version_is_lost_unless_it_is_of_a_later_time(
+    site: Site, versions: int, seconds: float, is_lost: bool
+) -> None:
+    seen, missing = list[Circuit](), list[str]()
+    site.store.on_change(seen.append, missing.append)
+    last = site.tell(BAD).circuit
+    site.inner.changed(last._replace(version=last.version + versions, seen_s=last.seen_s + seconds))
+    assert (len(seen), missing) == ((0, ["api"]) if is_lost else (1, []))
+
+
 def test_without_a_listener_for_lost_circuits_all_changes_are_passed_on(site: Site) -> None:
     seen = list[Circuit]()
     site.store.on_change(seen.append)
