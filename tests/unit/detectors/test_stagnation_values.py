@@ -26,7 +26,9 @@ def earlier(
 
 
 @pytest.mark.parametrize("ids", [(1, 2), (1, 2, 3), (1, 2, 3, 4)])
-def test_an_earlier_step_is_loaded_with_the_ids_that_its_version_saved(ids: tuple[int]) -> None:
+def test_an_earlier_step_is_loaded_with_the_ids_that_its_version_saved(
+    ids: tuple[int, ...],
+) -> None:
     loaded = stagnation._load_earlier([dump(ids), True, False, [5], dump((6,)), None])
     call, bare = (*ids[2:], -1, -1)[:2]
     assert loaded == Earlier(1, True, 2, (5,), False, frozenset({6}), None, call, bare)
@@ -42,7 +44,7 @@ def test_an_earlier_step_is_loaded_with_the_ids_that_its_version_saved(ids: tupl
     ],
 )
 def test_an_earlier_step_that_no_version_saved_is_refused(
-    ids: tuple[int], failed: Any, is_new: Any
+    ids: tuple[int, ...], failed: Any, is_new: Any
 ) -> None:
     with pytest.raises(ValueError, match="must be the text of a step"):
         stagnation._load_earlier([dump(ids), failed, is_new, [], "", None])
