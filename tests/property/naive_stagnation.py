@@ -223,7 +223,9 @@ def acted(
     if is_third(told, step) and not is_changed:
         costs[kind] = cost + 100
     else:
-        costs[kind] = max(cost, 50) if is_known and not is_changed else cost
+        if is_known and not is_changed:
+            kind, cost = kind if cost else "the same again", max(cost, 50)
+        costs[kind] = cost
     return costs
 
 

@@ -401,8 +401,8 @@ def _tool_call_costs(
     kind, cost = _result_cost(trail.steps, step, resembles, has_new_word=has_new_word)
     if not is_changed and _is_third(trail.steps, step):
         cost += REPEATED
-    elif not is_changed and is_known:
-        cost = max(cost, KNOWN)
+    elif not is_changed and is_known and cost < KNOWN:
+        kind, cost = kind if cost else AGAIN, KNOWN
     costs[kind] = cost
     return costs
 
