@@ -187,8 +187,8 @@ class Session:
         if failed:
             pytest.exit(f"these tests fail without any mutant: {failed}", BROKEN)
         took_s, spent_s = time.monotonic() - started_s, sum(runs[name].seconds for name in names)
-        told = f"{len(names)} of {len(runs)} tests recorded in {took_s:.0f} s, {spent_s:.0f} of CPU time"
-        print(told, file=sys.stderr)
+        summary = f"{len(names)} of {len(runs)} tests recorded in {took_s:.0f} s, {spent_s:.0f} of CPU time"
+        print(summary, file=sys.stderr)
         return runs
 
     def _trace(self, names: Sequence[str], file: Path) -> int:

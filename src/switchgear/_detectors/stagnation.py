@@ -415,13 +415,13 @@ def _result_cost(
     `attempt`: the cost of a failure that another call repeats, in percent.
     """
     within, repeats = _is_within_range(steps, step), step.failed and _repeats_last_call(steps, step)
-    says_nothing = _is_acknowledgement(steps, step)
+    is_acknowledgement = _is_acknowledgement(steps, step)
     again = fails = 0
     for at, other in enumerate(steps):
         is_same = within and other.shape == step.shape
         is_same = is_same or (repeats and other.failed and other.bare == step.bare)
         result = 100 if is_same else _result_resemblance(step.lines, other.lines)
-        if not result or (says_nothing and other.bare != step.bare):
+        if not result or (is_acknowledgement and other.bare != step.bare):
             continue
         action = resemblance(step.words, other.words) if other.tool == step.tool else 0
         if step.failed and other.call != step.call:

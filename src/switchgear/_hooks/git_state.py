@@ -2,7 +2,7 @@
 
 `git clean -fd` deletes a settings file that was installed a minute ago and is not committed yet, but keeps a
 tracked one. Only git's index distinguishes them. The size of every read is limited. If the index cannot be read,
-a file counts as untracked; if its format is unknown, a command that discards any files is assumed to discard it.
+is too large or has an unknown format, a command that discards any files is assumed to discard the guard's.
 """
 
 import os
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from switchgear._rules.patterns import is_glob, path_matches, word_list
 from switchgear._system.files import read_regular
 
-MAX_INDEX_BYTES = 32_000_000
-"""A larger index is not read."""
+MAX_INDEX_BYTES = 64_000_000
+"""A larger index is not read. One of half a million files is smaller."""
 MAX_PATH_BYTES = 16_384
 """Longer paths in the index are invalid: parsing a small file of version 4 could take hours otherwise."""
 MAX_IGNORE_BYTES = 100_000
@@ -50,7 +50,7 @@ def discarded_file(sweeps: Sequence[str], root: str) -> str:
         if not matching:
             continue
         if tracked is None:
-            index = _read(os.path.join(_git_folder(project), "index"), MAX_INDEX_BYTES)
+            index = os.path.join(_git_folder(project), "index")
             tracked = _tracked_digests(index, set(map(os.fsencode, relative.values())))
         if tracked is None:
             return name
@@ -134,13 +134,14 @@ def _kind(name: str, path: str, tracked: Mapping[bytes, bytes], ignored: frozens
     return "" if recorded == _blob_digest(path) else "modified"
 
 
-def _tracked_digests(index: bytes, paths: set[bytes]) -> dict[bytes, bytes] | None:
-    """The digests that git's index has for these files, by path; `None`: unknown format, or a split index."""
-    if not index:
-        return {}
+def _tracked_digests(path: str, paths: set[bytes]) -> dict[bytes, bytes] | None:
+    """The digests that git's index has for these files, by path; `None`: unreadable, unknown format, or split."""
+    if not os.path.lexists(path):
+        return {}  # nothing was ever added
+    index = _read(path, MAX_INDEX_BYTES)
     for digest_size in (20, 32):  # SHA-1, SHA-256
         try:
-            return {path: found for path, found in _entries(index, digest_size) if path in paths}
+            return {name: found for name, found in _entries(index, digest_size) if name in paths}
         except (IndexError, ValueError):
             continue
     return None

@@ -204,7 +204,7 @@ FIRST_WAIT_S = 2.0
 RETRY_S = 30.0
 """Seconds that refused work waits, if no circuit has a retry time."""
 KEPT_BREAKERS = 10**7
-"""So many that the panel never releases a circuit: all circuits of a simulated fleet are in use."""
+"""Breakers that a panel keeps: more than any fleet has, because all circuits of a simulated fleet are in use."""
 
 
 class Chosen(NamedTuple):
