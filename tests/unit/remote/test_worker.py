@@ -604,9 +604,8 @@ def test_a_host_without_the_agent_of_a_task_gives_it_back(
     assert crew.said == [f"[t] {worker.host_name()} cannot execute it: {why}"]
 
 
-def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fill_disk_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first attempt of a worker end because the disk of its host is full."""
     run, reasons = run_attempt, [ExitReason.DISK_FULL]
 
     def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
@@ -617,6 +616,12 @@ def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
         return outcome._replace(result=result)
 
     monkeypatch.setattr(worker, "run_attempt", full_at_first)
+
+
+def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk_at_first(monkeypatch)
     result = result_of(crew.run())
     assert (result.exit_reason, result.state.spent_micros) == (ExitReason.COMPLETED, 2 * CENT)
     assert (crew.project / "count").read_text() == "once\nonce\n"
@@ -628,22 +633,15 @@ def test_a_task_that_fills_the_disk_of_its_host_is_continued_by_another(
 def test_a_host_whose_disk_is_full_gives_its_task_back_although_the_store_fails(
     crew: Crew, monkeypatch: pytest.MonkeyPatch, *, returns: bool
 ) -> None:
-    run, save_for_successor = run_attempt, worker._Saving.save_for_successor
-    reasons, failures = [ExitReason.DISK_FULL], [StoreError("redis://box", "is away", "wait")]
-
-    def full_at_first(place: AttemptDependencies, attempt: Attempt) -> AttemptOutcome:
-        outcome = run(place, attempt)
-        if not reasons:
-            return outcome
-        result = result_of(outcome)._replace(exit_reason=reasons.pop(), reason="the disk is full")
-        return outcome._replace(result=result)
+    save_for_successor = worker._Saving.save_for_successor
+    failures = [StoreError("redis://box", "is away", "wait")]
 
     def fails_at_first(saving: worker._Saving, state: RunState) -> None:
         if failures:
             raise failures.pop()
         save_for_successor(saving, state)
 
-    monkeypatch.setattr(worker, "run_attempt", full_at_first)
+    fill_disk_at_first(monkeypatch)
     monkeypatch.setattr(worker._Saving, "save_for_successor", fails_at_first)
     if not returns:
         monkeypatch.setattr(worker, "_retry", lambda work, _: work())
