@@ -13,9 +13,9 @@ from switchgear._hooks import git_state
 from switchgear._hooks.git_state import MAX_PATH_BYTES, _entries, discarded_file
 
 
-def git(folder: Path, *words: str) -> None:
+def git(folder: Path, *words: str, check: bool = True) -> None:
     who = ("-c", "user.name=t", "-c", "user.email=t@localhost")
-    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["git", *who, *words], cwd=folder, check=check, capture_output=True)
 
 
 @pytest.mark.parametrize("inside", [".", "packages/app"])
@@ -144,7 +144,7 @@ def test_a_file_with_a_merge_conflict_is_modified(tmp_path: Path) -> None:
         path.write_text(text)
         git(tmp_path, "add", "-A")
         git(tmp_path, "commit", "-q", "-m", branch)
-    subprocess.run(["git", "merge", "one"], cwd=tmp_path, check=False, capture_output=True)
+    git(tmp_path, "merge", "one", check=False)  # a conflict
     for text in ("0\n", "1\n", "2\n"):
         path.write_text(text)
         assert discarded_file([f"modified:{tmp_path}"], str(tmp_path)) == "switchgear.yaml"
